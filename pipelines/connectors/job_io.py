@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import escape
-from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +31,8 @@ Field = Literal["sink", "rejects"]
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_WILDCARDS = frozenset("*?[")
 
 #: Where Python and Arrow write the number of an error; it may stand in a path, too. The runner hands on texts only.
 _NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECASE | re.MULTILINE)
@@ -116,8 +117,8 @@ def check_paths(paths: list[JobPath]) -> None:
         SettingsError: there are such settings; links and ``..`` are followed.
     """
     problems: dict[str, None] = {}
-    for one, other in combinations(paths, 2):
-        if (one.written or other.written) and one.field != other.field and _same(one, other):
+    for (one, first), (other, second) in _pairs([(each, _Whereabouts.of(each.path)) for each in paths]):
+        if one.field != other.field and first.same(second):
             written = other if other.written else one
             problems[
                 f"{one.field} and {other.field} name the same file, {written.path}: writing the one would destroy the "
@@ -172,22 +173,48 @@ def _plain(begin: bytes) -> bytes:
     return begin.translate(None, b' \t\r\n"')
 
 
-def _same(one: JobPath, other: JobPath) -> bool:
-    first, second = one.path.removeprefix("file://"), other.path.removeprefix("file://")
-    if is_local(first) != is_local(second):
-        return False
-    if not is_local(first):
-        return _matches(first, second) or _matches(second, first)
-    with suppress(OSError):  # one of them is not there yet
-        return Path(first).samefile(second)
-    first, second = os.path.realpath(first), os.path.realpath(second)
-    return _matches(first, second) or _matches(second, first)
+@dataclass(frozen=True, slots=True)
+class _Whereabouts:
+    """Where a path leads, asked once: a source may have a hundred thousand files."""
+
+    local: bool
+    file: tuple[int, int] | None  # device and number of what is there; ``None`` if nothing is, and elsewhere
+    real: str  # without links and ``..``, on this machine
+
+    @classmethod
+    def of(cls, path: str) -> _Whereabouts:
+        path = path.removeprefix("file://")
+        if not is_local(path):
+            return cls(local=False, file=None, real=path)
+        file = None
+        with suppress(OSError):  # it is not there yet
+            found = Path(path).stat()
+            file = found.st_dev, found.st_ino
+        return cls(local=True, file=file, real=os.path.realpath(path))
+
+    def same(self, other: _Whereabouts) -> bool:
+        if self.local != other.local:
+            return False
+        if self.file is not None and other.file is not None:
+            return self.file == other.file
+        return _matches(self.real, other.real) or _matches(other.real, self.real)
+
+
+_Where = tuple[JobPath, _Whereabouts]
+
+
+def _pairs(paths: list[_Where]) -> Iterator[tuple[_Where, _Where]]:
+    """All pairs of which one is written, in order: as many as there are paths for each that is written, not more."""
+    written = [(at, one) for at, one in enumerate(paths) if one[0].written]
+    for at, one in enumerate(paths):
+        later = paths[at + 1 :] if one[0].written else [other for number, other in written if number > at]
+        yield from ((one, other) for other in later)
 
 
 def _matches(path: str, pattern: str) -> bool:
     """Whether a path is a pattern's, part by part: a sink that the source's pattern finds is read by the next run."""
-    if path == pattern:
-        return True
+    if path == pattern or not _WILDCARDS & set(pattern):
+        return path == pattern
     parts, wanted = path.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 

@@ -13,12 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines.connectors import files
-from quiltstream.pipelines.connectors.job_io import Output, SinkError, is_full
+from quiltstream.pipelines.connectors import files, job_io
+from quiltstream.pipelines.connectors.job_io import JobPath, Output, SinkError, check_paths, is_full
 from quiltstream.pipelines.errors import AwayError, ExitCode
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import restarts
 from quiltstream.pipelines.live.restarts import RunnerError, failure_of
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.table_files import write_parts
 from quiltstream.transforms import sinks
 
@@ -167,3 +168,19 @@ def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
         .ended(6, "The rows are on record: make room there, or name another, and run again; it is given what it lacks")
         .hid("secret")
     )
+
+
+def test_files_that_are_read_are_not_compared_with_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    matches = job_io._matches
+    monkeypatch.setattr(job_io, "_matches", lambda *both: compared.append(both[0]) or matches(*both))
+    read = [JobPath("source.csv", f"{tmp_path}/{n}.csv") for n in range(300)]
+    written = [JobPath(field, f"{tmp_path}/{field}.csv", written=True) for field in ("ledger", "sink", "rejects")]
+    check_paths([*read, *written])
+    assert len(compared) == 2 * (3 * 300 + 3)
+    with pytest.raises(SettingsError, match=r"source\.csv and sink name the same file, .*/299\.csv"):
+        check_paths([*read, JobPath("sink", f"{tmp_path}/x/../299.csv", written=True)])
+    (tmp_path / "299.csv").touch()
+    (tmp_path / "linked.csv").hardlink_to(tmp_path / "299.csv")
+    with pytest.raises(SettingsError, match=r"source\.csv and sink name the same file, .*/linked\.csv"):
+        check_paths([*read, JobPath("sink", f"{tmp_path}/linked.csv", written=True)])
