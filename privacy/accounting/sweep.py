@@ -60,7 +60,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -76,12 +76,12 @@ from ..models.classes import everywhere, from_any_start
 from ..models.directions import (
     STEPS,
     AnyStart,
+    ByCouplings,
     Direction,
     FloatArray,
     Kernel,
     MixingCurve,
     NotContracting,
-    PeriodicKernel,
     couple,
     ratios_of,
     variation,
@@ -275,14 +275,17 @@ def _curve_bound(eta: FloatArray, grown: FloatArray, caps: FloatArray | None, ma
     return revealed.min(axis=0, initial=np.inf)
 
 
+def _front(points: FloatArray) -> FloatArray:
+    """The points with more p than any of as small a q, rising in q; points of shape (n, 2) as (q, p)."""
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    highest = np.maximum.accumulate(ordered[:, 1])
+    return ordered[np.concatenate([[True], ordered[1:, 1] > highest[:-1]])]
+
+
 def _corners(points: FloatArray) -> FloatArray:
     """The corners of the hull towards large p and small q, rising in q; points of shape (n, 2) as (q, p)."""
     kept: list[tuple[float, float]] = []
-    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    # a point with no more p than one of as small a q is no corner
-    highest = np.maximum.accumulate(ordered[:, 1])
-    higher = np.concatenate([[True], ordered[1:, 1] > highest[:-1]])
-    for q, p in ordered[higher]:
+    for q, p in _front(points):
         while len(kept) > 1 and _is_right(kept[-2], kept[-1], (q, p)):
             kept.pop()
         kept.append((float(q), float(p)))
@@ -294,14 +297,11 @@ def _is_right(first: tuple[float, float], middle: tuple[float, float], last: tup
     return (middle[0] - first[0]) * (last[1] - first[1]) >= (middle[1] - first[1]) * (last[0] - first[0])
 
 
-def _thresholds(rows: FloatArray, error: float, live: npt.NDArray[np.bool_] | None = None) -> FloatArray:
-    """(q(A), p(A)) of the sets where p/q is largest, for all pairs of live rows; rounded outward, shape (n, 2)."""
-    index = np.arange(len(rows)) if live is None else np.flatnonzero(live)
-    first, second = (part.ravel() for part in np.meshgrid(index, index, indexing="ij"))
-    first, second = first[first != second], second[first != second]
-    if not len(first):
-        return np.zeros((1, 2))
-    p, q = rows[first], rows[second]
+def _thresholds(p: FloatArray, q: FloatArray, error: float) -> FloatArray:
+    """(q(A), p(A)) of the sets where p/q is largest, for rows p and q of pairs, shape (pairs, k); shape (n, 2).
+
+    Rounded outward, by the relative error of an entry.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(p > 0, p / q, -1.0)
     order = np.argsort(-ratio, axis=1, kind="stable")
@@ -318,50 +318,51 @@ def _error(states: int, steps: int, rounding: float) -> float:
     return steps * ((states + 2) * 2.0**-52 + rounding) + states * 2.0**-52
 
 
-def _stacked(steps: Sequence[int], corners: Sequence[FloatArray]) -> Blocks:
-    width = max(len(one) for one in corners)
-    full = np.stack([np.pad(one, ((0, width - len(one)), (0, 0)), "edge") for one in corners])
-    none = np.full(len(steps), np.inf)
-    return Blocks(np.array(steps, dtype=np.intp), full[:, :, 1], full[:, :, 0], none, none)
-
-
 def blocks_of(direction: Direction) -> Blocks:
     """The blocks of one direction of time.
 
     Raises:
         TypeError: It is none that is known.
     """
+    odds: Mapping[int, float] = {}
     if isinstance(direction, MixingCurve):
+        steps = [steps for steps, _ in direction.eta]
         corners = [np.array([[0.0, eta]]) for _, eta in direction.eta]
-        return _stacked([steps for steps, _ in direction.eta], corners)
-    if isinstance(direction, AnyStart):
+    elif isinstance(direction, AnyStart):
         odds = dict(direction.odds)
         steps = sorted({1, *odds})
-        nothing = np.zeros((len(steps), 1))
-        return Blocks(
-            np.array(steps, dtype=np.intp),
-            nothing + 1.0,
-            nothing,
-            np.array([odds.get(m, np.inf) for m in steps]),
-            np.full(len(steps), np.inf),
-        )
-    if isinstance(direction, Kernel):
-        steps = _useful(direction.transition)
-        powers = (np.linalg.matrix_power(direction.transition, m) for m in steps)
-        errors = (_error(len(direction.transition), m, direction.rounding) for m in steps)
-        return _stacked(steps, [_corners(_thresholds(*found)) for found in zip(powers, errors, strict=True)])
-    if isinstance(direction, PeriodicKernel):
-        corners = []
-        power = np.broadcast_to(np.eye(direction.shape[1]), direction.shape)
-        done = 0
-        for m in STEPS:
-            while done < m:
-                power, done = direction.transitions @ np.roll(power, -direction.step, axis=0), done + 1
-            error = _error(direction.shape[1], m, direction.rounding)
-            found = [_thresholds(one, error, live) for one, live in zip(power, direction.live, strict=True)]
-            corners.append(_corners(np.concatenate(found)))
-        return _stacked(STEPS, corners)
-    raise TypeError(f"no blocks are known of {type(direction).__name__}")
+        corners = [np.array([[0.0, 1.0]])] * len(steps)
+    elif isinstance(direction, ByCouplings):
+        steps = _useful(direction.transition) if isinstance(direction, Kernel) else [*STEPS]
+        corners: list[FloatArray] = []
+        for m, power in zip(steps, _powers(direction, steps), strict=True):
+            error = _error(direction.shape[-1], m, direction.rounding)
+            fronts = [_front(_thresholds(p, q, error)) for p, q in direction.compared(power)]
+            corners.append(_corners(np.concatenate(fronts)))
+    else:
+        raise TypeError(f"no blocks are known of {type(direction).__name__}")
+    width = max(len(one) for one in corners)
+    full = np.stack([np.pad(one, ((0, width - len(one)), (0, 0)), "edge") for one in corners])
+    return Blocks(
+        np.array(steps, dtype=np.intp),
+        full[:, :, 1],
+        full[:, :, 0],
+        np.array([odds.get(m, np.inf) for m in steps]),
+        np.full(len(steps), np.inf),
+    )
+
+
+def _powers(direction: ByCouplings, steps: Sequence[int]) -> Iterator[FloatArray]:
+    """The products of so many kernels from each slot of the period on; steps ascending."""
+    power, done = np.broadcast_to(np.eye(direction.shape[-1]), direction.kernels.shape), 0
+    for m in steps:
+        if isinstance(direction, Kernel):
+            yield np.linalg.matrix_power(direction.kernels, m)
+            continue
+        for _ in range(done, m):
+            power = direction.further(power)
+        done = m
+        yield power
 
 
 def _useful(transition: FloatArray) -> list[int]:

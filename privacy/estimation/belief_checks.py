@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from ..accounting.forward_backward import directions_of
 from ..models.couplings import Couplings, couple, load_bound
-from ..models.directions import STEPS, ByCouplings, Direction, MixingCurve, NotContracting, lost_variation
+from ..models.directions import STEPS, ByCouplings, Direction, MixingCurve, NotContracting
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
 from .per_series import PSEUDO_VISITS
@@ -257,19 +257,9 @@ def _between(ahead: FloatArray | float, back: FloatArray | float, density: float
 
 
 def _by_variation(direction: Direction) -> MixingCurve:
-    """The curve of a direction, of all slots and pairs at once (:func:`..models.dobrushin.contraction`)."""
+    """The curve of a direction."""
     assert isinstance(direction, ByCouplings)  # noqa: S101 - of a chain
-    slots, first, second = direction.pairs
-    power, done = direction.kernels, 1
-    eta: list[tuple[int, float]] = []
-    for steps in STEPS:
-        for _ in range(steps - done):
-            power = direction.further(power)
-        done = steps
-        largest = float(np.abs(power[slots, first] - power[slots, second]).sum(axis=1).max(initial=0.0)) / 2
-        lost = lost_variation(direction.shape[-1], steps) + steps * direction.rounding
-        eta.append((steps, min(1.0, largest + lost)))
-    return MixingCurve(eta)
+    return MixingCurve(tuple(zip(STEPS, direction.variations(STEPS).tolist(), strict=True)))
 
 
 def _proven(direction: Direction, density: float) -> Iterator[FloatArray]:
