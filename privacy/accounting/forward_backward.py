@@ -70,14 +70,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import everywhere
-from ..models.couplings import SIZES
+from ..models.couplings import SIZES, Couplings
 from ..models.directions import (
     ByCouplings,
     Certificate,
@@ -551,11 +551,11 @@ def _computed(belief: Belief, density: float) -> tuple[Certificate, ...]:
 def _certificate(pair: Pair, density: float) -> Certificate | None:
     """What is proven at a density; None where nothing is."""
     try:
-        forward, backward = (_matrix(direction, density) for direction in pair)
+        (forward, ahead), (backward, back) = (_matrix(direction, density) for direction in pair)
     except NotContracting:
         return None
     made = Certificate(density, forward, backward)
-    return made if certify(pair, made) else None
+    return made if certify(pair, made, (ahead, back)) else None
 
 
 def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
@@ -650,7 +650,11 @@ def _curve(direction: Direction) -> Direction:
     return direction.curve if isinstance(direction, ByCouplings) else direction
 
 
-def _matrix(direction: Direction, density: float) -> FloatArray:
+#: A matrix with couplings that prove it; None where a closed form does, or where they are to be found anew.
+_Proven: TypeAlias = tuple[FloatArray, Couplings | None]
+
+
+def _matrix(direction: Direction, density: float) -> _Proven:
     """A matrix that is a certificate at a density.
 
     Raises:
@@ -660,7 +664,7 @@ def _matrix(direction: Direction, density: float) -> FloatArray:
         value = direction.value(density * (1 + _EXCESS[0]))
         if not math.isfinite(value):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
-        return np.asarray(value)
+        return np.asarray(value), None
     found = _linearised(direction, density)
     if found is None and isinstance(direction, Kernel):
         return _descended(direction, density)
@@ -677,8 +681,11 @@ def _first_order(direction: Direction) -> FloatArray | None:
         return None
 
 
-def _linearised(direction: Direction, density: float) -> FloatArray | None:
-    """By linearising the map again and again, which may oscillate at a large density; None then."""
+def _linearised(direction: Direction, density: float) -> _Proven | None:
+    """By linearising the map again and again, which may oscillate at a large density; None then.
+
+    The couplings of the last system prove most matrices near it; only where they do not are others sought.
+    """
     matrix = _first_order(direction)
     if matrix is None:
         return None
@@ -695,14 +702,15 @@ def _linearised(direction: Direction, density: float) -> FloatArray | None:
             return None
         for excess in _EXCESS:
             raised = line.at(density * (1 + excess))[0]
-            if direction.density_of(raised) >= density:
-                return raised
+            for proof in (line.couplings, None):
+                if direction.density_of(raised, proof) >= density:
+                    return raised, proof
     except NotContracting:
         pass
     return None
 
 
-def _descended(direction: Kernel, density: float) -> FloatArray:
+def _descended(direction: Kernel, density: float) -> _Proven:
     """From a certificate down, so that every matrix on the way is one: the couplings of one lead to a smaller one.
 
     Raises:
@@ -710,11 +718,12 @@ def _descended(direction: Kernel, density: float) -> FloatArray:
     """
     matrix = _certificate_above(direction, density)
     aim = density * (1 + _EXCESS[1])
-    best: FloatArray | None = None
+    best: _Proven | None = None
     for _ in range(_MOST_ROUNDS):
         before, matrix = matrix, direction.under_couplings(matrix, aim)
-        if direction.density_of(matrix) >= density:
-            best = matrix
+        proof = direction.couple(matrix)[0]
+        if direction.density_of(matrix, proof) >= density:
+            best = matrix, proof
         if np.abs(matrix - before).max() <= _SETTLED * matrix.max():
             break
     if best is None:
@@ -739,7 +748,7 @@ def _certificate_above(direction: Kernel, density: float) -> FloatArray:
         density *= 1.25 ** max(1, 2 ** (turn - _SLOW_TRIES))
         found = _linearised(direction, density)
         if found is not None:
-            return found
+            return found[0]
     raise NotContracting("no certificate was found to begin with: smooth the counts")
 
 
