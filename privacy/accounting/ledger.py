@@ -30,6 +30,7 @@ from .quilt_account import (
 )
 from .schedules import Schedule, densest
 from .sweep import (
+    ALL_KEPT,
     Behind,
     BeliefHistory,
     LossSweep,
@@ -125,17 +126,17 @@ class _Compacted:
 class _Part:
     """The account in one history: the sweep; quilts where one belief holds all along and nothing is compacted."""
 
-    def __init__(self, history: BeliefHistory, line: Timeline, behind: Behind | None) -> None:
+    def __init__(self, history: BeliefHistory, line: Timeline, behind: Behind) -> None:
         self.history, self.behind = history, behind
-        self.sweep = LossSweep(history, ends=(None if behind is None else behind.states, None))
-        alone = behind is None and not history.changes
+        self.sweep = LossSweep(history, ends=(behind.states, None))
+        alone = behind.slot is None and not history.changes
         self.pricer: Pricer | None = prices_of(history.segments[0][1]) if alone else None
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
     def update(self, line: Timeline, start: int, stop: int) -> Callable[[], None]:
         """Sweep what a charge changes; what is returned takes that back."""
-        total = float_above(line.mass) if self.behind is None else math.inf
+        total = float_above(line.mass) if self.behind.slot is None else math.inf
         return self.sweep.update(line.slots, line.shown, total, start, stop)
 
     def by_quilts(self, line: Timeline) -> WorstQuilt | None:
@@ -213,11 +214,6 @@ class Ledger:
     def remaining(self) -> float:
         """Budget less loss, at least 0; infinite without a budget."""
         return math.inf if self._budget is None else max(0.0, self._budget - self.loss)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the loss is above the budget already, as it can be after a replay: nothing is admitted."""
-        return not self._affordable(self.loss)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -488,7 +484,7 @@ class Ledger:
             sides = [
                 (
                     math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
-                    math.inf if part.behind is not None else beside_events(part.sweep, density, schedules),
+                    beside_events(part.sweep, density, schedules) if part.behind.slot is None else math.inf,
                 )
                 for part in self._parts
                 if not part.history.is_idle and top
@@ -638,7 +634,7 @@ class Ledger:
         floor = None if kept is None else kept.floor
         self._histories = tuple(histories)
         self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts}, floor=floor)
-        behinds = [None] * len(histories) if kept is None else kept.behind
+        behinds = (ALL_KEPT,) * len(histories) if kept is None else kept.behind
         self._parts = tuple(
             _Part(history, self._line, behind) for history, behind in zip(histories, behinds, strict=True)
         )
@@ -743,7 +739,6 @@ class Ledger:
 
     def _started(self, schedule: Schedule, horizon: int | None) -> Schedule:
         instance("schedule", schedule, Schedule)
-        a_slot("schedule.start", schedule.start, "give the schedule in slots of this domain")
         if schedule.stop is not None:
             a_slot("schedule.stop", schedule.stop, "give None for an endless schedule")
         for name, limit in (("chain begins", self._start), ("horizon is", horizon)):

@@ -82,7 +82,6 @@ from ..models.directions import (
     Kernel,
     MixingCurve,
     NotContracting,
-    couple,
     ratios_of,
     variation,
 )
@@ -333,9 +332,13 @@ def blocks_of(direction: Direction) -> Blocks:
         steps = sorted({1, *odds})
         corners = [np.array([[0.0, 1.0]])] * len(steps)
     elif isinstance(direction, ByCouplings):
-        steps = _useful(direction.transition) if isinstance(direction, Kernel) else [*STEPS]
-        corners: list[FloatArray] = []
-        for m, power in zip(steps, _powers(direction, steps), strict=True):
+        corners = list[FloatArray]()
+        if isinstance(direction, Kernel):
+            steps = _useful(direction.transition)
+            powers = (np.linalg.matrix_power(direction.kernels, m) for m in steps)
+        else:
+            steps, powers = [*STEPS], direction.products(STEPS)
+        for m, power in zip(steps, powers, strict=True):
             error = _error(direction.shape[-1], m, direction.rounding)
             fronts = [_front(_thresholds(p, q, error)) for p, q in direction.compared(power)]
             corners.append(_corners(np.concatenate(fronts)))
@@ -352,19 +355,6 @@ def blocks_of(direction: Direction) -> Blocks:
     )
 
 
-def _powers(direction: ByCouplings, steps: Sequence[int]) -> Iterator[FloatArray]:
-    """The products of so many kernels from each slot of the period on; steps ascending."""
-    power, done = np.broadcast_to(np.eye(direction.shape[-1]), direction.kernels.shape), 0
-    for m in steps:
-        if isinstance(direction, Kernel):
-            yield np.linalg.matrix_power(direction.kernels, m)
-            continue
-        for _ in range(done, m):
-            power = direction.further(power)
-        done = m
-        yield power
-
-
 def _useful(transition: FloatArray) -> list[int]:
     """Numbers of steps up to which rows differ by more than a thousandth."""
     steps: list[int] = [*STEPS]
@@ -377,20 +367,32 @@ def _useful(transition: FloatArray) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """Couplings of all pairs of rows of a kernel, whatever lies ahead."""
+
+    shared: FloatArray  # what they leave in place, over q, shape (pairs, k)
+    moved: FloatArray  # what they move, over q, shape (pairs, k, k)
+    pairs: tuple[npt.NDArray[np.intp], ...]  # the pairs of states, as two index arrays
+    factor: float  # rounding of theta, outward
+
+    @classmethod
+    def of(cls, direction: Kernel, matrix: FloatArray) -> Held:
+        """Those that are optimal at a matrix."""
+        rounding = (2 * len(matrix) + 24) * 2.0**-51 + 2 * direction.rounding
+        return cls(*direction.shares(matrix), direction.pairs[1:], 1.0 + rounding)
+
+
+@dataclass(frozen=True, eq=False)
 class Way:
     """One direction of time of one member."""
 
     blocks: Blocks  # bounds over blocks
-    # what the couplings leave in place, over q, shape (pairs, k); None where no couplings are held
-    shared: FloatArray | None = None
-    moved: FloatArray | None = None  # what they move, over q, shape (pairs, k, k)
-    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None  # the pairs of states, as two index arrays
-    factor: float = 1.0  # rounding of theta, outward
+    held: Held | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of its matrices: (k, k), or () for one number."""
-        return () if self.moved is None else self.moved.shape[1:]
+        return () if self.held is None else self.held.moved.shape[1:]
 
     def beyond(self, ahead: FloatArray, over: FloatArray, mass: FloatArray) -> FloatArray:
         """A bound on what the slots ahead reveal: L of the next matrix, or the least over the blocks, rounded up.
@@ -400,38 +402,18 @@ class Way:
             over: Largest entries behind each block, shape (m,).
             mass: Density of each block but its first slot, shape (m,).
         """
-        least = np.asarray(np.min(mass + self.blocks.bound(over)))
-        if self.moved is None or self.shared is None or self.pairs is None:
+        least, held = np.asarray(np.min(mass + self.blocks.bound(over))), self.held
+        if held is None:
             return least
         largest = float(ahead.max())
         found = np.full(self.shape, float(least))
         if largest <= _MOST:
             full = ahead if ahead.ndim else np.full(self.shape, float(ahead))
-            theta = (self.shared + np.einsum("nyz,yz->nz", self.moved, ratios_of(full))).max(axis=1) * self.factor
-            found[self.pairs] = np.minimum(found[self.pairs], np.log(theta) * _UP + _ADD)
+            theta = (held.shared + np.einsum("nyz,yz->nz", held.moved, ratios_of(full))).max(axis=1) * held.factor
+            found[held.pairs] = np.minimum(found[held.pairs], np.log(theta) * _UP + _ADD)
         diagonal = np.arange(len(found))
         found[diagonal, diagonal] = 0.0
         return found
-
-
-def _held(direction: Kernel, matrix: FloatArray) -> Way:
-    """A kernel with the couplings that are optimal at a matrix."""
-    first, second = np.nonzero(~np.eye(len(matrix), dtype=bool))
-    p, q = direction.transition[first], direction.transition[second]
-    mass = couple(p, q, ratios_of(matrix)[None]).mass
-    live = q > 0
-    safe = np.where(live, q, 1.0)
-    surplus = np.maximum(p - q, 0.0)
-    given = np.where(live[:, None, :] & (mass > 0), mass, 0.0)
-    sums = given.sum(axis=2)
-    given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
-    shared = np.where(live, np.minimum(p, q) / safe, 0.0)
-    # what no column takes makes the pair's bound infinite
-    lost = ((sums <= 0) & (surplus > 0)).any(axis=1) | ((p > 0) & ~live & (sums <= 0)).any(axis=1)
-    shared[lost] = np.inf
-    moved = np.where(live[:, None, :], given / safe[:, None, :], 0.0)
-    rounding = (2 * len(matrix) + 24) * 2.0**-51 + 2 * direction.rounding
-    return Way(blocks_of(direction), shared, moved, (first, second), 1.0 + rounding)
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,16 +470,16 @@ def _ways(forward: Direction, backward: Direction) -> tuple[Way, Way]:
         # the sets of all pairs take seconds, their total variation milliseconds
         first, second = (_curve(one) if isinstance(one, Kernel) else one for one in pair)
         return Way(blocks_of(first)), Way(blocks_of(second))
-    matrices: tuple[FloatArray | None, FloatArray | None] = (None, None)
+    held: list[Held | None] = [None, None]
     if states:
         with suppress(ChainError, NotContracting):
             certificate = calibrated(pair, 1.0)
             matrices = certificate.forward, certificate.backward
-    ahead, behind = (
-        _held(one, matrix) if matrix is not None and isinstance(one, Kernel) else Way(blocks_of(one))
-        for one, matrix in zip(pair, matrices, strict=True)
-    )
-    return ahead, behind
+            held = [
+                Held.of(one, matrix) if isinstance(one, Kernel) else None
+                for one, matrix in zip(pair, matrices, strict=True)
+            ]
+    return Way(blocks_of(forward), held[0]), Way(blocks_of(backward), held[1])
 
 
 def _curve(direction: Kernel) -> MixingCurve:
@@ -628,7 +610,7 @@ class Sweeper:
         each the fixed point of an increasing concave map that is above 0 at 0, and what caps allow.
         """
         way, steps = self.way, self.way.blocks.steps
-        if way.moved is None and way.blocks.is_curve:
+        if way.held is None and way.blocks.is_curve:
             eta = way.blocks.above[:, 0]
             rise = np.minimum(steps * density, _MOST)
             left = 1 - eta * np.exp(rise)
@@ -666,7 +648,7 @@ class Course:
         way = sweeper.way
         self._sweeper, self._way, self._state, self._density = sweeper, way, state, density
         self._longest = longest = way.blocks.longest
-        self._is_curve = way.moved is None and way.blocks.is_curve and state.known >= longest
+        self._is_curve = way.held is None and way.blocks.is_curve and state.known >= longest
         self._is_curve &= float(state.largest.max()) <= _MOST
         self._largest = np.concatenate([state.largest, np.zeros(_CHUNK)])
         self._grown = np.expm1(np.minimum(self._largest, _MOST))
@@ -1110,6 +1092,17 @@ class LossSweep:
         return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
 
 
+@dataclass(frozen=True, eq=False)
+class Behind:
+    """What lies behind the first slot that is kept."""
+
+    slot: int | None = None  # that slot; None where all are kept
+    states: Sequence[State] | None = None  # what its sweep from behind begins with, by member; None for nothing charged
+
+
+ALL_KEPT = Behind()
+
+
 def loss_of(belief: Belief, density: Density) -> Worst:
     """The loss of a density by the recursion, under one belief for all time.
 
@@ -1119,16 +1112,8 @@ def loss_of(belief: Belief, density: Density) -> Worst:
     return endless_loss(BeliefHistory([(None, belief)]), density, [])[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Behind:
-    """What lies behind the first slot that is kept."""
-
-    slot: int  # that slot
-    states: Sequence[State]  # what its sweep from behind begins with, by member
-
-
 def endless_loss(
-    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind | None = None
+    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind = ALL_KEPT
 ) -> tuple[Worst, Fraction]:
     """The loss of a density together with schedules, the endless ones included, and the largest density there is.
 
@@ -1159,60 +1144,62 @@ def beside_events(charged: LossSweep, density: Density, schedules: Sequence[Sche
 
 
 def _sweeps(
-    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind | None = None
+    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind = ALL_KEPT
 ) -> tuple[list[LossSweep] | None, Fraction]:
     """Sweeps of all slots of a density together with schedules, and the largest density; None where one has no end."""
-    finite, endless, period = separated(density, schedules)
-    first, states = (None, None) if behind is None else (behind.slot, behind.states)
-    if not endless:
-        return _swept_line(history, _runs(finite, first, None, history.cuts), (states, None)), _largest(finite)
-    marks = [*finite.steps, *(cut + 1 for cut in history.cuts), *(one.start + one.size for one in endless)]
-    begin = max([*marks, *(() if first is None else (first + 1,))])
-    total = finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1))
-    before = _runs(total, first, begin, history.cuts)
+    marks = [cut + 1 for cut in history.cuts] + ([] if behind.slot is None else [behind.slot + 1])
+    total, begin, period = _extended(density, schedules, marks)
+    top = _largest(total)
+    if begin is None:
+        return _swept_line(history, _runs(total, behind.slot, None, history.cuts), (behind.states, None)), top
+    before = _runs(total, behind.slot, begin, history.cuts)
     repeated = _runs(total, begin, begin + period, frozenset())
     if len(repeated[1]) == 1:
         repeated = ([begin, begin + _FAR], repeated[1])
-    return _periodic(history, before, repeated, states), _largest(total)
+    return _periodic(history, before, repeated, behind.states), top
+
+
+def _extended(
+    density: Density, schedules: Sequence[Schedule], marks: Iterable[int] = ()
+) -> tuple[Density, int | None, int]:
+    """A density together with schedules, the endless ones for two periods behind the slot where they repeat themselves.
+
+    Returns:
+        The density; that slot, at or behind the marks, None where no schedule is endless; and the period.
+    """
+    finite, endless, period = separated(density, schedules)
+    if not endless:
+        return finite, None, period
+    begin = max([*finite.steps, *marks, *(one.start + one.size for one in endless)])
+    return finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1)), begin, period
 
 
 def settled(
-    history: BeliefHistory, density: Density, behind: Behind | None, horizon: int, *, ceiling: float, limit: float
+    history: BeliefHistory, density: Density, behind: Behind, horizon: int, *, ceiling: float, limit: float
 ) -> tuple[int, float]:
     """The slots behind a horizon that lose at most a limit, whatever comes with F below a ceiling.
 
     Returns:
         The first slot that loses more under the ceiling, or the horizon, and the largest loss before it.
     """
-    first, states = (None, None) if behind is None else (behind.slot, behind.states)
-    slots, densities = _runs(density, first, horizon, history.cuts)
-    if not densities or history.is_idle:
-        return horizon, 0.0
     part = history.parts(horizon - 1)[0]
     ahead = [State.within(sweeper.way, ceiling) for sweeper in history.sweepers(part, ahead=True)]
-    sweep = LossSweep(history, ends=(states, ahead))
-    sweep.update(slots, densities, np.inf, slots[0], slots[-1])
-    return sweep.within(limit)
+    swept = _swept_line(history, _runs(density, behind.slot, horizon, history.cuts), (behind.states, ahead))
+    return swept[0].within(limit) if swept else (horizon, 0.0)
 
 
-def passed(history: BeliefHistory, density: Density, behind: Behind | None, slot: int) -> Behind:
+def passed(history: BeliefHistory, density: Density, behind: Behind, slot: int) -> Behind:
     """What lies behind a slot."""
-    first, states = (None, None) if behind is None else (behind.slot, behind.states)
-    slots, densities = _runs(density, first, slot, history.cuts)
-    if densities and not history.is_idle:
-        sweep = LossSweep(history, ends=(states, None))
-        sweep.update(slots, densities, np.inf, slots[0], slots[-1])
-        return Behind(slot, sweep.leaving(ahead=False))
+    swept = _swept_line(history, _runs(density, behind.slot, slot, history.cuts), (behind.states, None))
+    if swept:
+        return Behind(slot, swept[0].leaving(ahead=False))
+    states = behind.states
     return Behind(slot, history.empty(history.parts(slot)[1], ahead=False) if states is None else states)
 
 
 def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
     """The largest density that schedules make on top of another, or one above it."""
-    finite, endless, period = separated(density, schedules)
-    if endless:
-        begin = max([*finite.steps, *(one.start + one.size for one in endless)])
-        finite = finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1))
-    return _largest(finite)
+    return _largest(_extended(density, schedules)[0])
 
 
 def _largest(density: Density) -> Fraction:
@@ -1238,7 +1225,7 @@ def _swept_line(
     slots, densities = line
     if history.is_idle or not densities:
         return []
-    total = np.inf
+    total = math.inf
     if ends == (None, None):
         lengths = (stop - start for start, stop in pairwise(slots))
         total = float_above(sum((Fraction(d) * n for d, n in zip(densities, lengths, strict=True)), Fraction(0)))
@@ -1262,9 +1249,7 @@ def _periodic(
     sweeps = _swept_line(history, repeated, (behind, ahead))
     if not before[1]:
         return sweeps
-    sweep = LossSweep(history, ends=(states, None))
-    sweep.update(*before, np.inf, before[0][0], before[0][-1])
-    left = sweep.leaving(ahead=False)
+    left = _swept_line(history, before, (states, None))[0].leaving(ahead=False)
     # periods come to the line until what lies behind one is nowhere above what repeats itself
     periods = [_period(sweeper, repeated, ahead=False) for sweeper in history.sweepers(last, ahead=False)]
     for count in range(max(_MOST_PERIODS, *(_reach(state, repeated) for state in behind)) + 1):

@@ -297,7 +297,17 @@ class ByCouplings(Direction):
         return np.fromiter(self._varied(steps), dtype=float, count=len(steps))
 
     def _varied(self, steps: Sequence[int]) -> Iterator[float]:
-        power, done, least = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape), 0, 1.0
+        least = 1.0
+        for wanted, power in zip(steps, self.products(steps), strict=True):
+            apart = (np.abs(p - q).sum(axis=1).max() for p, q in self.compared(power))
+            largest = max(map(float, apart), default=0.0) / 2
+            # it never rises in truth: what it rises by is rounding
+            least = min(least, largest + lost_variation(self.shape[-1], wanted) + wanted * self.rounding)
+            yield least
+
+    def products(self, steps: Sequence[int]) -> Iterator[FloatArray]:
+        """The products of so many kernels from each slot of the period on, shape (m, k, k); steps ascending."""
+        power, done = np.broadcast_to(np.eye(self.shape[-1]), self.kernels.shape), 0
         for wanted in steps:
             more = wanted - done
             if more <= STEPS[-1]:
@@ -306,11 +316,7 @@ class ByCouplings(Direction):
             else:
                 power = self._joined(power, done, self._product(more))
             done = wanted
-            apart = (np.abs(p - q).sum(axis=1).max() for p, q in self.compared(power))
-            largest = max(map(float, apart), default=0.0) / 2
-            # it never rises in truth: what it rises by is rounding
-            least = min(least, largest + lost_variation(self.shape[-1], wanted) + wanted * self.rounding)
-            yield least
+            yield power
 
     def _product(self, count: int) -> FloatArray:
         """The products of so many kernels, by halves: no more products of matrices than one by one."""
@@ -399,23 +405,34 @@ class Kernel(ByCouplings):
         """The next power."""
         return power @ self.transition
 
+    def shares(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The couplings that are optimal at a matrix, over q: what stays, (pairs, k), and what moves, (pairs, k, k).
+
+        The rows are those of the surplus of p over q; what no column takes makes what stays infinite.
+        """
+        p, q = self.rows(slice(None))
+        mass = couple(p, q, ratios_of(matrix)[None]).mass
+        live = q > 0
+        safe = np.where(live, q, 1.0)
+        surplus = np.maximum(p - q, 0.0)
+        given = np.where(live[:, None, :] & (mass > 0), mass, 0.0)
+        sums = given.sum(axis=2)
+        given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
+        stays = np.where(live, np.minimum(p, q) / safe, 0.0)
+        stays[((sums <= 0) & (surplus > 0)).any(axis=1)] = np.inf
+        return stays, np.where(live[:, None, :], given / safe[:, None, :], 0.0)
+
     def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
         """What the matrix comes to at a density when the couplings stay those that are optimal at it.
 
         With the couplings held, the map takes the largest of linear functions, so its iterates from a certificate fall.
         """
         _, first, second = self.pairs
-        p, q = self.rows(slice(None))
-        ratios = ratios_of(matrix)
-        mass = couple(p, q, ratios[None]).mass
-        live = q > 0
-        share = np.where(live[:, None, :], mass / np.where(live, q, 1.0)[:, None, :], 0.0)
-        shared = np.where(live, np.minimum(p, q) / np.where(live, q, 1.0), 0.0)
-        factor = math.exp(density)
+        ratios, (stays, moves), factor = ratios_of(matrix), self.shares(matrix), math.exp(density)
         for _ in range(_MOST_DESCENTS):
             before = ratios[first, second]
             # couplings that are only nearly optimal may not fall everywhere; what is there stays a bound
-            after = np.minimum(before, factor * (shared + np.einsum("nyz,yz->nz", share, ratios)).max(axis=1))
+            after = np.minimum(before, factor * (stays + np.einsum("nyz,yz->nz", moves, ratios)).max(axis=1))
             ratios[first, second] = after
             if np.abs(after / before - 1.0).max() <= _STILL:
                 break

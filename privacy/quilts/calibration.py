@@ -72,7 +72,6 @@ _REACHED = 1e-12
 _CLOSE = 1e-9
 
 _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
-_MAX_LENGTH = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +484,12 @@ class Calibration:
 
     @property
     def epsilon_dp(self) -> float:
-        """Loss per slot, 1 / sigma: what a ledger is charged for every slot; infinite where nothing is secret."""
+        """Loss per slot, 1 / sigma; infinite where nothing is secret.
+
+        A ledger rounds its loss up, by 1.4e-14, so a budget of the very epsilon may refuse a charge of it. Charge what
+        a mechanism has, such as ``LaplaceHistogram.from_sigma(bins, sigma).epsilon_dp``: its scale is larger by 1.4e-11
+        or more.
+        """
         return 1 / self.sigma if self.sigma else math.inf
 
 

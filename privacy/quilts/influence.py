@@ -358,10 +358,6 @@ class SidedInfluence:
         """Number of lags in the tables; slots further away are not used as quilts."""
         return self.left.shape[1]
 
-    def label(self, row: int) -> PairLabel | None:
-        """The secret pair of a row, None where the row stands for all pairs."""
-        return self.pairs[row] if self.pairs else None
-
 
 def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     """Lemma 4.8 of [SWC17]: f(d) = log((pi_min + e^{-g d/2}) / (pi_min - e^{-g d/2})).

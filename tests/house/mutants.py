@@ -891,8 +891,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="slots are compacted without a ceiling",
         file="privacy/accounting/sweep.py",
-        old="sweep = LossSweep(history, ends=(states, ahead))\n    sweep.update(slots, densities, np.inf",
-        new="sweep = LossSweep(history, ends=(states, None))\n    sweep.update(slots, densities, np.inf",
+        old="(behind.states, ahead)",
+        new="(behind.states, None)",
         tests=("tests/privacy/accounting/test_compaction.py",),
     ),
     Mutant(

@@ -191,7 +191,6 @@ def test_a_class_holds_the_pairs_of_all_its_members():
     assert both.reach == max(first.reach, second.reach)
     assert both.left[:2, : first.reach] == pytest.approx(first.left, abs=0)
     assert both.right[2:, : second.reach] == pytest.approx(second.right, abs=0)
-    assert both.label(3) == (1, 1, 0)
 
 
 def test_one_state_has_no_secret_pair():
