@@ -828,7 +828,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a certificate is believed unchecked",
         file="privacy/accounting/forward_backward.py",
-        old="return made if certify(pair, made) else None",
+        old="return made if certify(pair, made, (ahead, back)) else None",
         new="return made",
         tests=("tests/privacy/accounting/test_constant.py",),
     ),
