@@ -374,22 +374,26 @@ def _begun_again(
 
 
 def _check_whole(progress: LiveProgress, job: LiveJob) -> None:
-    """See that a schedule with an end has all windows on record that are over, when its job says that it is done.
+    """See that nothing is missing that a job was to publish, when its runner says that it is done.
+
+    Only the end of its source excuses a job: windows that are not over then are left to the next one, and those of an
+    endless schedule wait.
 
     Raises:
-        RunnerError: it has not, and only its runner can have stopped it.
-        CommandError: it has not.
+        RunnerError: something is, and only its runner can have stopped the job.
+        CommandError: something is.
     """
     first = progress.first_missing
-    if progress.state != PipelineState.DONE or first is None or job.pace.end_us is None or job.is_over(first):
+    if progress.state != PipelineState.DONE or first is None or job.is_over(first):
         return
     due = job.follower.due_us(first)
-    if due <= time.time_ns() // 1_000:
-        what = f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record"
-        if job.here:
-            raise RunnerError(f"{what}: its runner lost a part of it")
-        raise CommandError(
-            f"{what}: the job was stopped, or its runner lost a part of it; run it again: it reads the source again "
-            "and publishes what is missing",
-            ExitCode.FAILURE,
-        )
+    if job.may_end and (job.pace.end_us is None or due > time.time_ns() // 1_000):
+        return
+    what = f"the job ended as DONE, and the window that ends at {format_instant(due)} is not on record"
+    if job.here:
+        raise RunnerError(f"{what}: its runner lost a part of it")
+    raise CommandError(
+        f"{what}: the job was stopped, or its runner lost a part of it; run it again: it reads the source again "
+        "and publishes what is missing",
+        ExitCode.FAILURE,
+    )

@@ -147,6 +147,7 @@ def live_job(
         word.forgiven | frozenset(unknown.names),
         begun,
         source.left_out(),
+        settings.source is not None and settings.source.may_end,
     )
 
 

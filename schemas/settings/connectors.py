@@ -399,6 +399,11 @@ class FileSource(_OneConnector):
         return None if self.section is None else self.setting
 
     @property
+    def may_end(self) -> bool:
+        """Whether it may come to an end by itself: standard input does, and the reader of a plug-in may."""
+        return bool(self.stdin) or self.kind not in CONNECTORS
+
+    @property
     def patterns(self) -> tuple[str, ...]:
         """The paths or patterns, as written; none where the source is no files."""
         if self.stdin or self.broker is not None:
