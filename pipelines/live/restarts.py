@@ -64,6 +64,9 @@ _SYMPTOMS = (
 #: What Flink says of a job that somebody cancelled.
 _CANCELLED = re.compile(r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED")
 
+#: What Flink says of a savepoint that is not there, or that another graph has written.
+_UNFIT = re.compile(r"Failed to rollback to checkpoint/savepoint|Cannot find checkpoint or savepoint file")
+
 #: The package's own error of a worker that has waited for a broker long enough.
 _BROKER = re.compile(r"\bquiltstream\.transforms\.[\w.]*AwayError\b")
 
@@ -111,6 +114,12 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
     text = str(error)
     if _CANCELLED.search(text):
         return cancelled()
+    if _UNFIT.search(text):
+        return CommandError(
+            "the cluster cannot take up the state that --savepoint_path names: it is not there, or a job with another "
+            "graph has written it (parallelism, source, sink, rejects, or a version differs). Set these back, or run "
+            "it without --savepoint_path: it reads the source again and publishes what is missing"
+        )
     output = output_of(error, outputs)
     return RunnerError(_symptom(error, text)) if output is None else _undelivered(error, output)
 

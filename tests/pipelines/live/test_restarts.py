@@ -53,7 +53,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
-from ..live_jobs import Pipeline, Result, TrueHistograms, files, made, published, run, true_counts
+from ..live_jobs import WINDOWS, Pipeline, Result, TrueHistograms, files, made, published, run, true_counts
 
 # What a failure means
 
@@ -154,6 +154,21 @@ def test_a_job_cancelled_at_its_runner_is_reported_and_not_restarted(failure: Co
         "the job was cancelled from outside, at its runner; nothing is lost, and what is on record stays: run it again "
         "to go on"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.lang.IllegalStateException: Failed to rollback to checkpoint/savepoint file:/secret. Cannot map",
+        "java.io.FileNotFoundException: Cannot find checkpoint or savepoint file/directory 'secret' on file system",
+    ],
+)
+def test_a_savepoint_that_cannot_be_taken_up_is_a_failure_that_would_repeat(text: str) -> None:
+    failure = failure_of(RuntimeError(f"Pipeline x failed in state FAILED: {text}"))
+    assert not isinstance(failure, RunnerError)
+    assert failure.code == ExitCode.SETTINGS
+    assert str(failure).startswith("the cluster cannot take up the state that --savepoint_path names: it is not there")
+    assert "secret" not in str(failure)
 
 
 def test_a_drained_job_is_reported_with_its_missing_windows() -> None:
@@ -433,6 +448,20 @@ def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
     done = run(made(tmp_path), "--json").ended(1)
     assert "restart" not in kinds(done)
     assert done.said("ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: the job was")
+
+
+@pytest.mark.parametrize("stop", [None, "2124-03-06"])
+def test_a_remote_job_done_while_its_schedule_goes_on_is_a_failure(
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, stop: str | None
+) -> None:
+    """No window is due that is missing: files have no end, so only somebody or the runner has stopped the job."""
+    attempts += [Pipeline(Result("DONE"))]
+    built = vars(command)["live_job"]  # with the runners of the test
+    monkeypatch.setattr(command, "live_job", lambda *given, **named: replace(built(*given, **named), here=False))
+    windows = WINDOWS | {"start": "2124-03-01", "stop": stop}
+    done = run(made(tmp_path, windows={k: v for k, v in windows.items() if v is not None}), "--json").ended(1)
+    assert "restart" not in kinds(done)
+    assert done.said("ended as DONE, and the window that ends at 2124-03-02T00:00:00Z is not on record: the job was")
 
 
 def test_a_runner_that_never_accepts_the_job_is_reported_at_once(tmp_path: Path, attempts: list[Pipeline]) -> None:
