@@ -40,6 +40,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from ...schemas.errors import QuiltstreamError
+from ...schemas.settings.base import SettingsError
 from ..console import plural
 from ..errors import CommandError
 from ..runners import runner_name
@@ -337,6 +338,10 @@ _CONNECT_S = 3.0
 _REFUSED = re.compile(
     r"(?:Connection refused|No route to host|connection timed out)[^\n]{0,200}?:(\d{1,5})\b", re.IGNORECASE
 )
+_UNFIT = (
+    "its workers refuse the settings, or the state of another job that it takes up, and every further try ends so. The "
+    "job's pages in the cluster name the setting: set it back, or begin the job anew without --savepoint_path"
+)
 _OURS = re.compile(r"^(?:Caused by: )?(?:[\w.]+: )*quiltstream\.(?P<module>[\w.]+)\.(?P<kind>\w+): ", re.MULTILINE)
 
 
@@ -438,6 +443,8 @@ class FlinkHealth(FlinkJob):
                 return Trouble(Cause.LEDGER, f"{do_not}: its workers cannot use the ledger of record ({found['kind']})")
             if found["kind"].endswith("UnavailableError"):
                 return Trouble(Cause.SINK, f"{do_not}: its workers cannot use a broker ({found['kind']})")
+            if found["kind"] == SettingsError.__name__:
+                return Trouble(Cause.FAILED, f"{do_not}: {_UNFIT}", sure=True)
         return None
 
     def _newest_failure(self, job: str) -> str:

@@ -205,6 +205,8 @@ def test_a_pool_that_never_answered_here_is_reported_by_the_failure_only(api: Ap
     [
         ("quiltstream.store.errors.StoreAway: secret", Cause.LEDGER),
         ("quiltstream.transforms.kafka.client.KafkaUnavailableError: secret", Cause.SINK),
+        # the state of a job with another number of lanes, for one
+        ("quiltstream.schemas.settings.base.SettingsError: secret", Cause.FAILED),
     ],
 )
 def test_the_missing_dependency_of_failing_workers_is_named(api: Api, line: str, cause: Cause) -> None:
