@@ -373,6 +373,13 @@ class Database:
         self._known.check_store(found)
         self._known.store_id, self._ready = found, True
 
+    def try_to_make(self) -> None:
+        """Make the tables at a server that has none, and undo it."""
+        with self.write() as connection:
+            trial = connection.begin_nested()
+            migrations.upgrade(connection, self.address)
+            trial.rollback()
+
     def migrate(self) -> None:
         """Bring older tables to this program's version."""
         with self.lock:
@@ -602,6 +609,39 @@ def check_folder(address: StoreAddress) -> None:
             f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
             f"and the rights of this user; {_STOPS}"
         ) from None
+
+
+#: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.
+_NOT_ADDED_TO = (tables.meta, tables.flagged_charges, tables.flagged_releases)
+_CHANGED = (tables.meta, tables.domains, tables.domain_events, tables.queries, tables.roster_versions, tables.charges)
+
+#: Rights that are missing of which a message names so many.
+_NAMED = 3
+
+
+def check_rights(connection: Connection, address: StoreAddress) -> None:
+    """See that this user may do at a server what a job does, which a first write to one table does not tell.
+
+    Raises:
+        StoreReadOnly: a right is missing.
+    """
+    asked: dict[str, sa.ColumnElement[Any]] = {}
+    for table in tables.metadata.sorted_tables:
+        rights = ["SELECT", *("INSERT",) * (table not in _NOT_ADDED_TO), *("UPDATE",) * (table in _CHANGED)]
+        for right in rights:
+            asked[f"{right} ON {table.name}"] = sa.func.has_any_column_privilege(table.name, right)
+        if table not in _NOT_ADDED_TO:
+            sequence = sa.func.pg_get_serial_sequence(table.name, "id")
+            asked[f"USAGE ON SEQUENCE {table.name}_id_seq"] = sa.func.has_sequence_privilege(sequence, "USAGE, UPDATE")
+    found = connection.execute(sa.select(*asked.values())).one()
+    # unknown is not missing: a table may have got its numbers in another way
+    missing = [name for name, has in zip(asked, found, strict=True) if has is False]
+    if missing:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        raise StoreReadOnly(
+            f"ledger {address}: this user has no right to {', '.join(missing[:_NAMED])}{more}; GRANT SELECT, INSERT, "
+            f"UPDATE, DELETE ON ALL TABLES and USAGE ON ALL SEQUENCES of its schema; {_STOPS}"
+        )
 
 
 _shared: dict[tuple[str, float], Database] = {}

@@ -58,7 +58,7 @@ class StoreReplaced(StoreError):  # noqa: N818 - the public name says what happe
 
 
 class StoreMisplaced(StoreError):  # noqa: N818 - the public name says what happened
-    """An SQLite ledger is where SQLite would keep two histories of it: it is neither made nor opened there."""
+    """A ledger is where there would be two histories of it, by SQLite or in two schemas: it is not made or opened."""
 
 
 class StoreDamaged(StoreUnavailable):

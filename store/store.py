@@ -23,7 +23,7 @@ from ..schemas.slots import Window
 from ..schemas.table_files import ENTRIES, RELEASES
 from . import domain_changes, exports, queries, recorded_rows, tables, verification
 from .address import StoreAddress
-from .connection import Database, borrow, check_folder, give_back
+from .connection import Database, borrow, check_folder, check_rights, give_back
 from .domain_changes import Note
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
@@ -469,8 +469,12 @@ class Store:
         except StoreMissing:
             if self._address.is_sqlite:
                 check_folder(self._address)
+            else:
+                database.try_to_make()
             return
         with database.write() as connection:
+            if not self._address.is_sqlite:
+                check_rights(connection, self._address)
             trial = connection.begin_nested()
             connection.execute(tables.meta.update().values(mode=tables.meta.c.mode))
             if undone:

@@ -6,14 +6,19 @@ It runs ``env``. The folder ``versions`` has one module a version, in order; a m
 changed.
 
 Two processes may create a ledger at the same moment: the one that waits for the lock finds it made.
+
+Which schema of a database tables are made in depends on the ``search_path``, which a role or a server may set. A ledger
+beside another one would be a second budget for the same series, so it is made only where the address names its schema.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from importlib import metadata as packages
 from pathlib import Path
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -21,7 +26,7 @@ from sqlalchemy.engine import Connection
 from .. import tables
 from ..address import StoreAddress
 from ..codec import now_us
-from ..errors import SchemaVersionError, StoreDamaged
+from ..errors import SchemaVersionError, StoreDamaged, StoreMisplaced, StoreUnavailable
 from ..integrity import damaged, put
 
 VERSION_TABLE = "quiltstream_version"
@@ -85,11 +90,45 @@ def upgrade(connection: Connection, address: StoreAddress) -> None:
     if version is not None:
         run_migrations(connection)
         return
+    if connection.dialect.name == "postgresql":
+        _check_schema(connection, address)
     tables.metadata.create_all(connection, checkfirst=False)
     _version.create(connection)
     connection.execute(_version.insert(), {"version_num": HEAD})
     values = {"id": 1, "store_id": secrets.token_hex(16), "mode": None, "domain_rows": 0}
     put(connection, tables.meta, values | {"created_us": now_us(), "created_by": library_version()})
+
+
+#: Schemas with a ledger; the catalogue is read by every role, whatever it may do with the tables.
+_LEDGERS = sa.text(
+    "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE c.relname = :name AND c.relkind IN ('r', 'p') ORDER BY 1"
+)
+
+#: Of an address: what it sets the search path to.
+_SEARCH_PATH = re.compile(r"search_path\s*=\s*(\S+)")
+
+
+def _check_schema(connection: Connection, address: StoreAddress) -> None:
+    """See that a ledger may be made in the schema that the server chose; the caller holds the lock."""
+    here = connection.scalar(sa.select(sa.func.current_schema()))
+    if here is None:
+        raise StoreUnavailable(
+            f"ledger {address}: no schema of this user's search_path is there, or it may use none; create the schema, "
+            "or grant the right to it. Nothing was charged or published"
+        )
+    others = connection.scalars(_LEDGERS, {"name": tables.meta.name}).all()
+    given = address.resolve().query.get("options", "")
+    named = _SEARCH_PATH.findall(given if isinstance(given, str) else " ".join(given))
+    if not others or named[-1:] in ([here], [f'"{here}"']):
+        return
+    raise StoreMisplaced(
+        f"ledger {address}: there is none in the schema {here!r}, which the server chose by the user's search_path, "
+        f"and this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
+        "the same series, so none is made. To use one that is there, set that user's search_path to its schema, or "
+        f"name it in the address: ?options=-csearch_path%3D{quote(others[0])}. If a new ledger is wanted, name its "
+        f"schema: ?options=-csearch_path%3D{quote(here)}. Nothing was charged or published"
+    )
 
 
 def run_migrations(connection: Connection) -> None:

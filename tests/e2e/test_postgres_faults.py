@@ -16,7 +16,7 @@ from psycopg import sql
 
 from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
-from quiltstream.store.errors import StoreAway, StoreBusy, StoreReadOnly, StoreUnavailable
+from quiltstream.store.errors import StoreAway, StoreBusy, StoreMisplaced, StoreReadOnly, StoreUnavailable
 from quiltstream.store.merge import merge
 from quiltstream.store.specs import BlockToPublish
 
@@ -333,3 +333,61 @@ def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path:
             for rows in published:
                 assert all(row in (values[place], others[place]) for place, row in rows.items())
             assert store.summary("homes").flagged_charges == 6
+
+
+@pytest.mark.assures("ledger", "No second ledger is made in another schema of a database unless the address names it")
+def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgres_url: str, role: str) -> None:
+    """The search path changes at the server, where neither the settings nor the address show it."""
+    url = postgres_url.replace("/quiltstream?", f"/{role}?")
+    with Store(url, create=True) as store:
+        first = store.store_id
+    set_path = "alter database {} set search_path = 'other', '$user'"
+    for statement in ("create schema other", set_path.format(role)):
+        execute(url, sql.SQL(statement))  # pyright: ignore[reportArgumentType] - of this test's own
+    for given in ("", "&options=-csearch_path%3Dother,public2", "&options=-cextra_float_digits%3D3"):
+        with Store(f"{url}{given}", create=True) as store:
+            for call in (store.domains, store.check_writable):
+                with pytest.raises(StoreMisplaced, match=r"'other'.* has one in 'public'.*search_path%3Dother"):
+                    call()
+    with Store(f"{url}&options=-csearch_path%3Dpublic", create=True) as store:
+        assert store.store_id == first
+    with Store(f"{url}&options=-csearch_path%3Dother", create=True) as store:
+        store.check_writable()
+        assert store.domains() == ()
+        assert store.store_id != first
+    execute(url, sql.SQL("alter database {} set search_path = nowhere").format(sql.Identifier(role)))
+    with (
+        Store(url, create=True) as store,
+        pytest.raises(StoreUnavailable, match="no schema of this user's search_path"),
+    ):
+        store.domains()
+
+
+@pytest.mark.parametrize(
+    ("right", "what"),
+    [
+        ("usage", "sequence quiltstream_charges_id_seq"),
+        ("insert", "quiltstream_charges"),
+        ("update", "quiltstream_charges"),
+    ],
+)
+def test_a_missing_right_is_found_before_work_starts(postgres_url: str, role: str, right: str, what: str) -> None:
+    url = postgres_url.replace("/quiltstream?", f"/{role}?")
+    with Store(url, create=True) as store:
+        store.register(domain(), query())
+    for statement in (
+        "grant connect on database {0} to {0}",
+        "alter role {} login",
+        "grant select, insert, update, delete on all tables in schema public to {}",
+        "grant usage on all sequences in schema public to {}",
+    ):
+        execute(url, sql.SQL(statement).format(sql.Identifier(role)))
+    own = sa.make_url(url).set(username=role, password="secret").render_as_string(hide_password=False)  # noqa: S106
+    try:
+        with Store(own) as store:
+            store.check_writable()
+            execute(url, sql.SQL(f"revoke {right} on {what} from {{}}").format(sql.Identifier(role)))  # pyright: ignore[reportArgumentType]
+            with pytest.raises(StoreReadOnly, match=f"(?i)no right to {right} on {what};"):
+                store.check_writable()
+    finally:
+        execute(url, sql.SQL("drop owned by {}").format(sql.Identifier(role)))
