@@ -40,6 +40,9 @@ PathOf = Callable[[str], Path]
 #: The longest session of MQTT 5: as long as the broker keeps anything.
 _FOR_EVER = 0xFFFFFFFF
 
+#: Bytes of a text in a packet of MQTT at most ([MQTT 5] 1.5.4).
+_LONGEST_TEXT = 0xFFFF
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -148,11 +151,14 @@ def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
 def _login(broker: Broker, path_of: PathOf) -> Login:
     """User, password and certificates, as they are now."""
     user, password = broker.user, broker.password
-    return Login(
-        secret_of("mqtt.user", user, path_of) if isinstance(user, (FromEnvironment, FromFile)) else user,
-        None if password is None else secret_of("mqtt.password", password, path_of),
-        None if broker.tls is None else tls_context(broker.tls, path_of),
-    )
+    user = secret_of("mqtt.user", user, path_of) if isinstance(user, (FromEnvironment, FromFile)) else user
+    shown = None if password is None else secret_of("mqtt.password", password, path_of)
+    for name, text in (("mqtt.user", user), ("mqtt.password", shown)):
+        if text is not None and (size := len(text.encode())) > _LONGEST_TEXT:
+            raise CommandError(
+                f"{name}: it has {size:,} bytes, and MQTT allows {_LONGEST_TEXT:,}; look at what the settings name"
+            )
+    return Login(user, shown, None if broker.tls is None else tls_context(broker.tls, path_of))
 
 
 def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) -> str:
@@ -167,6 +173,10 @@ def secret_of(name: str, secret: FromEnvironment | FromFile, path_of: PathOf) ->
         raise CommandError(f"{name}: {error}") from None
     if not found:
         raise CommandError(f"{name}: the secret is empty; write it where the settings say")
+    try:
+        found.encode()
+    except UnicodeEncodeError:  # from the environment it comes as any bytes
+        raise CommandError(f"{name}: the secret is no text in UTF-8; write it again where the settings say") from None
     return found
 
 

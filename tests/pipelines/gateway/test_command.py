@@ -83,6 +83,27 @@ def test_mistakes_are_found_by_the_check_and_by_the_run(tmp_path: Path, changes:
         assert [one.name for one in tmp_path.iterdir()] == ["gateway.yaml"]
 
 
+@pytest.mark.parametrize(("field", "other"), [("password", {"user": "u"}), ("user", {})])
+def test_a_login_longer_than_mqtt_allows_is_found_by_the_check(
+    tmp_path: Path, field: str, other: dict[str, str]
+) -> None:
+    secret = tmp_path / "secret"
+    path = write(tmp_path, mqtt={"host": "h", "client_id": "c", field: {"file": "secret"}} | other)
+    secret.write_text("x" * 65_535, encoding="ascii")
+    call("gateway", "--check", path).ended(0)
+    secret.write_text("x" * 65_536, encoding="ascii")
+    for arguments in (("gateway", "--check", path), ("gateway", path)):
+        done = call(*arguments).ended(2)
+        assert f"mqtt.{field}: it has 65,536 bytes, and MQTT allows 65,535" in done.err
+        assert "xxx" not in done.err
+
+
+def test_a_secret_in_another_encoding_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_SECRET", os.fsdecode(b"caf\xe9"))
+    path = write(tmp_path, mqtt={"host": "h", "client_id": "c", "user": "u", "password": {"env": "GATEWAY_SECRET"}})
+    assert "mqtt.password: the secret is no text in UTF-8" in call("gateway", "--check", path).ended(2).err
+
+
 def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
 
