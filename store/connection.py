@@ -484,7 +484,7 @@ class Database:
         def fill(temporary: Path) -> None:
             engine = sqlite_engine(temporary, self._wait)
             try:
-                with engine.connect() as plain, self._explained():
+                with self._explained(), engine.connect() as plain:
                     connection = plain.execution_options(**{WRITES: True})
                     with connection.begin():
                         migrations.upgrade(connection, self.address)

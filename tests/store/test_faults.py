@@ -88,6 +88,20 @@ def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
         room += 2 * STRIDE * PAGE
 
 
+def test_a_new_ledger_without_room_at_any_size_is_reported_and_leaves_no_file(tmp_path: Path, nursery: Nursery) -> None:
+    path = tmp_path / "ledger.db"
+    room = 0
+    while True:
+        (answer,) = nursery.run({"url": f"sqlite:///{path}", "spec": {"windows": 1}, "most_bytes": room})
+        if path.exists():
+            break
+        assert answer["error"] in ("StoreFull", "StoreUnavailable"), (room, answer)
+        assert "nothing is published that is not on record" in answer["text"]
+        assert list(tmp_path.iterdir()) == []
+        room += PAGE if room else 100
+    assert room > 10 * PAGE
+
+
 def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     url = f"sqlite:///{path}"
