@@ -156,7 +156,10 @@ class Registrar:
         new = [one.name for one, _ in asked if also and recorded_rows.find_domain(self.connection, one.name) is None]
         if new:
             # before any domain, so that no two jobs wait for each other
+            making = self.connection.begin_nested()
             recorded_rows.meta_row(self.connection, lock=True)
+            made_meanwhile = all(recorded_rows.find_domain(self.connection, name) is not None for name in new)
+            making.rollback() if made_meanwhile else making.commit()
         made = self._register(domain, query)
         try:
             for one in also:
@@ -198,9 +201,14 @@ class Registrar:
     def _claim_mode(self, noise: Noise) -> None:
         mode = recorded_rows.meta_row(self.connection)["mode"]
         if mode is None:
+            first = self.connection.begin_nested()
             held = recorded_rows.meta_row(self.connection, lock=True)
-            # another job may have been first
-            mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
+            mode = held["mode"]
+            if mode is not None:
+                first.rollback()  # another job was first, and who holds its domain may wait for that lock
+            else:
+                first.commit()
+                mode = rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
         if mode != noise:
             kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
             raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
@@ -211,12 +219,15 @@ class Registrar:
         if row is not None:
             return row
         # the maker of a domain locks this first, so another job may have made it meanwhile
+        making = self.connection.begin_nested()
         held = recorded_rows.meta_row(self.connection, lock=True)
         if any(one["name"] == domain.name for one in recorded_rows.domain_rows(self.connection, held)):
+            making.rollback()  # who holds the domain may wait for that lock
             row = recorded_rows.lock_domain(self.connection, domain.name)
             if row is None:
                 raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
             return row
+        making.commit()
         rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
         return put(
             self.connection, tables.domains, codec.domain_values(replace(domain, changes=())) | {"created_us": now_us()}

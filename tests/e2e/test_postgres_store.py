@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from sqlalchemy.engine import Connection, make_url
 
 from quiltstream.store import Store, StoreMissing, recorded_rows, tables
 from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreStandby, StoreUnavailable
+from quiltstream.store.registration import Registrar
 
 from ..store.contract import StoreContract
 from ..store.proofs import prices
@@ -106,6 +111,51 @@ def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, mo
             with pytest.raises(StoreBusy):
                 other.register(domain("late", budget=2.0), query("another", "late"))
         assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
+
+
+@pytest.mark.assures("ledger", "Jobs that register at the same moment do not end by a deadlock at the server")
+def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One waits to make a domain that another makes; a third has the domain then, and waits for what the one holds."""
+    look, paused, go_on = recorded_rows.domain_rows, threading.Event(), threading.Event()
+
+    def slowly(connection: Connection, about: Any = None) -> list[Any]:
+        rows = look(connection, about)
+        if threading.current_thread().name.startswith("second") and not paused.is_set():
+            paused.set()
+            assert go_on.wait(60)
+        return rows
+
+    monkeypatch.setattr(recorded_rows, "domain_rows", slowly)
+    with new_schema(postgres_url) as url, ExitStack() as open_stores:
+        stores = [open_stores.enter_context(Store(url, wait=20.0 + n, create=True)) for n in range(3)]
+        stores[0].register(domain("earlier"), query(domain="earlier", share=0.1))
+        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as watch:
+
+            def wait_for_a_lock() -> None:
+                waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+                until = time.monotonic() + 30
+                while watch.execute(waiting).fetchone() != (1,):
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+
+            second = ThreadPoolExecutor(1, thread_name_prefix="second")
+            third = ThreadPoolExecutor(1, thread_name_prefix="third")
+            with second, third:
+                try:
+                    with stores[0]._database().write() as connection:
+                        Registrar(connection).register(domain(), query("first", share=0.1))
+                        late = second.submit(stores[1].register, domain(), query("second", share=0.1))
+                        wait_for_a_lock()
+                    assert paused.wait(30)
+                    last = third.submit(stores[2].register, domain(), query("third", share=0.1))
+                    wait_for_a_lock()
+                finally:
+                    go_on.set()
+                assert late.result(60).fresh
+                assert last.result(60).fresh
+        assert {one.name for one in stores[0].summary("homes").queries} == {"first", "second", "third"}
 
 
 def test_a_read_only_server_is_reported(postgres_url: str) -> None:
