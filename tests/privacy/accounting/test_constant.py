@@ -209,10 +209,15 @@ def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
 @pytest.mark.parametrize("wrong", [0.5, 0.999, math.nan, -1.0])
 def test_a_matrix_without_proving_couplings_is_rejected(monkeypatch, wrong):
     made = constant._matrix
+
+    def spoilt(direction, density):
+        matrix, couplings = made(direction, density)
+        return matrix * wrong, couplings
+
     for belief, density in ((MarkovChain(THETA1), 0.123046875), (BOUNDS, 0.0615234375)):
         assert constant.certificates_at.__wrapped__(belief, density)
         with monkeypatch.context() as changed:
-            changed.setattr(constant, "_matrix", lambda direction, density: made(direction, density) * wrong)
+            changed.setattr(constant, "_matrix", spoilt)
             assert not constant.certificates_at.__wrapped__(belief, density)
 
 
