@@ -613,7 +613,11 @@ def check_folder(address: StoreAddress) -> None:
 
 #: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.
 _NOT_ADDED_TO = (tables.meta, tables.flagged_charges, tables.flagged_releases)
-_CHANGED = (tables.meta, tables.domains, tables.domain_events, tables.queries, tables.roster_versions, tables.charges)
+_CHANGED = (
+    *(tables.meta, tables.domains, tables.domain_events, tables.queries, tables.roster_versions, tables.charges),
+    tables.reservations,
+)
+_REMOVED_FROM = (tables.reservations, tables.rosters)
 
 #: Rights that are missing of which a message names so many.
 _NAMED = 3
@@ -630,6 +634,8 @@ def check_rights(connection: Connection, address: StoreAddress) -> None:
         rights = ["SELECT", *("INSERT",) * (table not in _NOT_ADDED_TO), *("UPDATE",) * (table in _CHANGED)]
         for right in rights:
             asked[f"{right} ON {table.name}"] = sa.func.has_any_column_privilege(table.name, right)
+        if table in _REMOVED_FROM:
+            asked[f"DELETE ON {table.name}"] = sa.func.has_table_privilege(table.name, "DELETE")
         if table not in _NOT_ADDED_TO:
             sequence = sa.func.pg_get_serial_sequence(table.name, "id")
             asked[f"USAGE ON SEQUENCE {table.name}_id_seq"] = sa.func.has_sequence_privilege(sequence, "USAGE, UPDATE")

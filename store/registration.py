@@ -153,13 +153,7 @@ class Registrar:
         asked = ((domain, query), *also)
         for one in asked:
             _check(*one)
-        new = [one.name for one, _ in asked if also and recorded_rows.find_domain(self.connection, one.name) is None]
-        if new:
-            # before any domain, so that no two jobs wait for each other
-            making = self.connection.begin_nested()
-            recorded_rows.meta_row(self.connection, lock=True)
-            made_meanwhile = all(recorded_rows.find_domain(self.connection, name) is not None for name in new)
-            making.rollback() if made_meanwhile else making.commit()
+        new = self._lock_domains({one.name for one, _ in asked})
         made = self._register(domain, query)
         try:
             for one in also:
@@ -173,7 +167,7 @@ class Registrar:
 
     def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         self._claim_mode(query.noise)
-        row = self._lock_domain(domain)
+        row = recorded_rows.lock_domain(self.connection, domain.name) or self._make_domain(domain)
         check_parts(self.connection, row)
         recorded = codec.domain_from_row(row)
         known_by_job = (plain(domain.belief), domain.model_id)
@@ -198,40 +192,44 @@ class Registrar:
             row = protect(self.connection, row, query.roster.series)
         return registration_of(self.connection, row, known, held)
 
-    def _claim_mode(self, noise: Noise) -> None:
-        mode = recorded_rows.meta_row(self.connection)["mode"]
-        if mode is None:
-            first = self.connection.begin_nested()
-            held = recorded_rows.meta_row(self.connection, lock=True)
-            mode = held["mode"]
-            if mode is not None:
-                first.rollback()  # another job was first, and who holds its domain may wait for that lock
-            else:
-                first.commit()
-                mode = rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
-        if mode != noise:
-            kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
-            raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
+    def _lock_domains(self, names: Collection[str]) -> list[str]:
+        """Lock domains in the order of their names, and then the ledger's row if one is to be made; the names of those.
 
-    def _lock_domain(self, domain: DomainSpec) -> Row:
-        """The domain's row, made if absent, and locked until the transaction ends."""
-        row = recorded_rows.lock_domain(self.connection, domain.name)
-        if row is not None:
-            return row
-        # the maker of a domain locks this first, so another job may have made it meanwhile
-        making = self.connection.begin_nested()
+        Every transaction locks in this order, so that no two wait for each other.
+        """
+        connection = self.connection
+        while True:
+            locks = connection.begin_nested()
+            new = [name for name in sorted(names) if recorded_rows.lock_domain(connection, name) is None]
+            made = list[str]()
+            if new:
+                held = recorded_rows.meta_row(connection, lock=True)
+                made = [row["name"] for row in recorded_rows.domain_rows(connection, held) if row["name"] in new]
+            if not made:
+                locks.commit()
+                return new
+            # by another job, before this one had the ledger's row; who holds such a domain may wait for that row
+            locks.rollback()
+            for name in made:
+                if recorded_rows.find_domain(connection, name) is None:
+                    raise damaged(f"domain {name!r}", "is on record and not found there by its name")
+
+    def _make_domain(self, domain: DomainSpec) -> Row:
         held = recorded_rows.meta_row(self.connection, lock=True)
-        if any(one["name"] == domain.name for one in recorded_rows.domain_rows(self.connection, held)):
-            making.rollback()  # who holds the domain may wait for that lock
-            row = recorded_rows.lock_domain(self.connection, domain.name)
-            if row is None:
-                raise damaged(f"domain {domain.name!r}", "is on record and not found there by its name")
-            return row
-        making.commit()
         rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
         return put(
             self.connection, tables.domains, codec.domain_values(replace(domain, changes=())) | {"created_us": now_us()}
         )
+
+    def _claim_mode(self, noise: Noise) -> None:
+        mode = recorded_rows.meta_row(self.connection)["mode"]
+        if mode is None:
+            held = recorded_rows.meta_row(self.connection, lock=True)
+            # another job may have been first
+            mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
+        if mode != noise:
+            kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
+            raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
 
     def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"

@@ -461,7 +461,9 @@ class Store:
         What was tried is committed, which a full disk shows, unless it is to be ``undone``.
 
         Raises:
+            StoreMisplaced: a new ledger would be made beside another one of the database.
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
+            StoreUnavailable: at a server without a ledger none could be made.
         """
         database = self._borrowed()
         try:

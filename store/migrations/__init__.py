@@ -105,30 +105,38 @@ _LEDGERS = sa.text(
     "WHERE c.relname = :name AND c.relkind IN ('r', 'p') ORDER BY 1"
 )
 
-#: Of an address: what it sets the search path to.
-_SEARCH_PATH = re.compile(r"search_path\s*=\s*(\S+)")
+#: The schema that a new table would be in, the search path, and what set that: ``client`` is the address or PGOPTIONS.
+_PATH = sa.text("SELECT current_schema(), setting, source FROM pg_settings WHERE name = 'search_path'")
+
+_SCHEMAS_OF_A_PATH = re.compile(r'"(?:[^"]|"")*"|[^",\s]+')
 
 
 def _check_schema(connection: Connection, address: StoreAddress) -> None:
     """See that a ledger may be made in the schema that the server chose; the caller holds the lock."""
-    here = connection.scalar(sa.select(sa.func.current_schema()))
+    here, path, source = connection.execute(_PATH).one()
     if here is None:
         raise StoreUnavailable(
             f"ledger {address}: no schema of this user's search_path is there, or it may use none; create the schema, "
             "or grant the right to it. Nothing was charged or published"
         )
     others = connection.scalars(_LEDGERS, {"name": tables.meta.name}).all()
-    given = address.resolve().query.get("options", "")
-    named = _SEARCH_PATH.findall(given if isinstance(given, str) else " ".join(given))
-    if not others or named[-1:] in ([here], [f'"{here}"']):
+    if not others or (source == "client" and len(_SCHEMAS_OF_A_PATH.findall(path)) == 1):
         return
+    mark = "&" if address.resolve().query else "?"
     raise StoreMisplaced(
         f"ledger {address}: there is none in the schema {here!r}, which the server chose by the user's search_path, "
         f"and this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
         "the same series, so none is made. To use one that is there, set that user's search_path to its schema, or "
-        f"name it in the address: ?options=-csearch_path%3D{quote(others[0])}. If a new ledger is wanted, name its "
-        f"schema: ?options=-csearch_path%3D{quote(here)}. Nothing was charged or published"
+        f"name it in the address: {mark}options={_option(others[0])}. If a new ledger is wanted, name its schema "
+        f"there, and no other: {mark}options={_option(here)}. Nothing was charged or published"
     )
+
+
+def _option(schema: str) -> str:
+    """What names a schema in an address: an option of the server, whose blanks a backslash escapes, in a URL."""
+    if re.fullmatch("[a-z_][a-z0-9_]*", schema) is None:
+        schema = '"' + schema.replace('"', '""') + '"'
+    return quote("-csearch_path=" + re.sub(r"([\\\s])", r"\\\1", schema), safe="")
 
 
 def run_migrations(connection: Connection) -> None:

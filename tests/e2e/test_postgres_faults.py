@@ -355,6 +355,19 @@ def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgre
         store.check_writable()
         assert store.domains() == ()
         assert store.store_id != first
+    for schema, option in (
+        ("Tenant", "-csearch_path%3D%22Tenant%22"),
+        ('a b"\\', "-csearch_path%3D%22a%5C%20b%22%22%5C%5C%22"),
+    ):
+        execute(url, sql.SQL("create schema {}").format(sql.Identifier(schema)))
+        path = sql.SQL("alter database {} set search_path = {}")
+        execute(url, path.format(sql.Identifier(role), sql.Identifier(schema)))
+        with Store(url, create=True) as store, pytest.raises(StoreMisplaced) as told:
+            store.domains()
+        advice = told.value.args[0].rpartition("no other: &options=")[2].partition(". Nothing")[0]
+        assert advice == option
+        with Store(f"{url}&options={advice}", create=True) as store:
+            assert store.domains() == ()
     execute(url, sql.SQL("alter database {} set search_path = nowhere").format(sql.Identifier(role)))
     with (
         Store(url, create=True) as store,
@@ -369,6 +382,9 @@ def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgre
         ("usage", "sequence quiltstream_charges_id_seq"),
         ("insert", "quiltstream_charges"),
         ("update", "quiltstream_charges"),
+        ("update", "quiltstream_reservations"),
+        ("delete", "quiltstream_reservations"),
+        ("delete", "quiltstream_rosters"),
     ],
 )
 def test_a_missing_right_is_found_before_work_starts(postgres_url: str, role: str, right: str, what: str) -> None:

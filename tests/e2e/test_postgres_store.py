@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, mo
         assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
 
 
+@contextmanager
+def one_waits(url: str) -> Generator[Callable[[], None]]:
+    """Waits until one job waits for a lock of the server."""
+    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as watch:
+
+        def wait() -> None:
+            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            until = time.monotonic() + 30
+            while watch.execute(waiting).fetchone() != (1,):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+
+        yield wait
+
+
 @pytest.mark.assures("ledger", "Jobs that register at the same moment do not end by a deadlock at the server")
 def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
@@ -128,34 +144,61 @@ def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
         return rows
 
     monkeypatch.setattr(recorded_rows, "domain_rows", slowly)
-    with new_schema(postgres_url) as url, ExitStack() as open_stores:
+    with new_schema(postgres_url) as url, ExitStack() as open_stores, one_waits(url) as wait_for_a_lock:
         stores = [open_stores.enter_context(Store(url, wait=20.0 + n, create=True)) for n in range(3)]
         stores[0].register(domain("earlier"), query(domain="earlier", share=0.1))
-        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as watch:
-
-            def wait_for_a_lock() -> None:
-                waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-                until = time.monotonic() + 30
-                while watch.execute(waiting).fetchone() != (1,):
-                    assert time.monotonic() < until
-                    time.sleep(0.01)
-
-            second = ThreadPoolExecutor(1, thread_name_prefix="second")
-            third = ThreadPoolExecutor(1, thread_name_prefix="third")
-            with second, third:
-                try:
-                    with stores[0]._database().write() as connection:
-                        Registrar(connection).register(domain(), query("first", share=0.1))
-                        late = second.submit(stores[1].register, domain(), query("second", share=0.1))
-                        wait_for_a_lock()
-                    assert paused.wait(30)
-                    last = third.submit(stores[2].register, domain(), query("third", share=0.1))
+        second = ThreadPoolExecutor(1, thread_name_prefix="second")
+        third = ThreadPoolExecutor(1, thread_name_prefix="third")
+        with second, third:
+            try:
+                with stores[0]._database().write() as connection:
+                    Registrar(connection).register(domain(), query("first", share=0.1))
+                    late = second.submit(stores[1].register, domain(), query("second", share=0.1))
                     wait_for_a_lock()
-                finally:
-                    go_on.set()
-                assert late.result(60).fresh
-                assert last.result(60).fresh
+                assert paused.wait(30)
+                last = third.submit(stores[2].register, domain(), query("third", share=0.1))
+                wait_for_a_lock()
+            finally:
+                go_on.set()
+            assert late.result(60).fresh
+            assert last.result(60).fresh
         assert {one.name for one in stores[0].summary("homes").queries} == {"first", "second", "third"}
+
+
+@pytest.mark.assures("ledger", "Jobs that register at the same moment do not end by a deadlock at the server")
+@pytest.mark.parametrize(("beside", "asked"), [("new", "homes"), ("known", "known"), ("another", "known")])
+def test_a_job_that_registers_in_two_domains_has_both_before_the_ledger(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, beside: str, asked: str
+) -> None:
+    """It stops for a while when it has locked the ledger's row, and another job wants a domain of the two then."""
+    look, paused, go_on = recorded_rows.meta_row, threading.Event(), threading.Event()
+
+    def slowly(connection: Connection, *, lock: bool = False) -> Any:
+        row = look(connection, lock=lock)
+        if lock and threading.current_thread().name.startswith("both") and not paused.is_set():
+            paused.set()
+            assert go_on.wait(60)
+        return row
+
+    with new_schema(postgres_url) as url, ExitStack() as open_stores, one_waits(url) as wait_for_a_lock:
+        stores = [open_stores.enter_context(Store(url, wait=20.0 + n, create=True)) for n in range(2)]
+        for known in ("homes", "known"):
+            stores[0].register(domain(known), query(domain=known, share=0.1))
+        monkeypatch.setattr(recorded_rows, "meta_row", slowly)
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="both") as both,
+            ThreadPoolExecutor(1, thread_name_prefix="one") as one,
+        ):
+            try:
+                also = [(domain(beside), query("both", beside, share=0.1))]
+                first = both.submit(stores[0].register, domain(), query("both", share=0.1), also=also)
+                assert paused.wait(30)
+                second = one.submit(stores[1].register, domain(asked), query("one", asked, share=0.1))
+                wait_for_a_lock()
+            finally:
+                go_on.set()
+            assert first.result(60).fresh
+            assert second.result(60).fresh
 
 
 def test_a_read_only_server_is_reported(postgres_url: str) -> None:
