@@ -322,7 +322,7 @@ def _named(metric: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     if template.is_definition or depth >= _DEEPEST or len(name) > LONGEST_NAME:
         return
     for one in template.metrics:
-        # a name that is not UTF-8 is that of no wanted member, and the other members are read
+        # a name that is not UTF-8 is no series' name: where it is wanted its reading is rejected; the others are read
         own = one.name.decode("utf-8", "surrogateescape")
         if own:
             yield from _named(one, f"{name}/{own}", depth + 1)
