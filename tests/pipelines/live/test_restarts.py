@@ -452,7 +452,7 @@ def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
 
 @pytest.mark.parametrize("stop", [None, "2124-03-06"])
 @pytest.mark.parametrize("kind", ["csv", "stdin"])
-def test_only_a_source_that_ends_excuses_a_remote_job_done_while_its_schedule_goes_on(
+def test_only_the_end_of_a_source_excuses_a_job_that_is_done_before_its_schedule(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, stop: str | None, kind: str
 ) -> None:
     """No window is due that is missing: files have no end, so only somebody or the runner has stopped the job."""
