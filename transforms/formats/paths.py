@@ -64,6 +64,7 @@ class Found:
     """What paths and patterns find."""
 
     paths: list[str] = field(default_factory=list[str])  # the files; what is neither a file nor a folder, too
+    odd: list[str] = field(default_factory=list[str])  # those of them that are no regular files
     # folders that may hold more files and cannot be listed, with the error
     closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
     dead: list[str] = field(default_factory=list[str])  # links that match and lead nowhere, or in a circle
@@ -72,18 +73,20 @@ class Found:
     # folders on the way of the pattern but for the dot at their name's beginning: what they hold is not looked up
     shut: list[str] = field(default_factory=list[str])
 
-    def add(self, other: Found) -> None:
-        """Take over what another pattern finds; each path stands once, where it was first."""
-        self.paths = list(dict.fromkeys((*self.paths, *other.paths)))
-        self.closed |= other.closed
-        self.dead = list(dict.fromkeys((*self.dead, *other.dead)))
-        self.linked = list(dict.fromkeys((*self.linked, *other.linked)))
-        self.hidden = list(dict.fromkeys((*self.hidden, *other.hidden)))
-        self.shut = list(dict.fromkeys((*self.shut, *other.shut)))
+    @classmethod
+    def together(cls, found: Iterable[Found]) -> Found:
+        """What several patterns find; each path stands once, where it was first."""
+        given = list(found)
+        whole = cls()
+        for one in given:
+            whole.closed |= one.closed
+        for name in ("paths", "odd", "dead", "linked", "hidden", "shut"):
+            getattr(whole, name).extend(dict.fromkeys(path for one in given for path in getattr(one, name)))
+        return whole
 
     def sort(self, here: str) -> None:
         """Put each kind in order, without what their paths begin with."""
-        for paths in (self.paths, self.dead, self.linked, self.hidden, self.shut):
+        for paths in (self.paths, self.odd, self.dead, self.linked, self.hidden, self.shut):
             paths[:] = sorted(path.removeprefix(here) for path in paths)
 
 
@@ -99,7 +102,7 @@ def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -
         SettingsError: one names no file, or what is not read.
         SourceFileError: a folder that may hold some of the files cannot be listed.
     """
-    whole = Found()
+    every: list[Found] = []
     problems: list[str] = []
     for pattern in patterns:
         where = resolve(pattern)
@@ -109,9 +112,10 @@ def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -
             problems.append(unreachable(setting, where, error))
             continue
         problems += _mistakes(setting, where, found)
-        whole.add(found)
+        every.append(found)
     if problems:
         raise SettingsError(problems)
+    whole = Found.together(every)
     for path in whole.paths:
         if path.endswith(_OTHER_COMPRESSIONS):
             raise SettingsError(
@@ -136,13 +140,13 @@ def unlisted(folder: str, error: OSError) -> str:
 
 def _mistakes(setting: str, where: str, found: Found) -> list[str]:
     """What is wrong with a path or pattern and what it finds, a line for each mistake."""
-    if is_local(where) and (what := endless(where)) is not None:
+    if found.odd == [where] and (what := endless(where)) is not None:
         return [
             f"{setting}: {where} is no file that ends, but {what}; copy what it gives into a file, or read a live "
             "job's standard input"
         ]
     if found.paths:
-        endless_ones = [(path, what) for path in found.paths if is_local(path) and (what := endless(path)) is not None]
+        endless_ones = [(path, what) for path in found.odd if (what := endless(path)) is not None]
         return [
             f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
             "pattern that does not match it"
@@ -188,9 +192,7 @@ def is_elsewhere(path: str, setting: str) -> bool:
 
 def present(patterns: Iterable[str]) -> Found:
     """The files that are there now under absolute paths or patterns, sorted; none is no mistake."""
-    whole = Found()
-    for pattern in patterns:
-        whole.add(_matches(pattern))
+    whole = Found.together(map(_matches, patterns))
     whole.paths = sorted(path for path in whole.paths if not path.endswith(_OTHER_COMPRESSIONS))
     return whole
 
@@ -205,7 +207,8 @@ def _matches(where: str) -> Found:
         (result,) = file_systems().match([where])
         paths = sorted(one.path for one in result.metadata_list)
         hidden = [path for path in paths if _is_hidden(path, where.split("/"))]
-        return Found([path for path in paths if path not in set(hidden)], hidden=hidden)
+        left_out = frozenset(hidden)
+        return Found([path for path in paths if path not in left_out], hidden=hidden)
     # a name with brackets in it is itself before it is a pattern
     if is_file(where) or not _WILDCARDS & set(where):
         found = Found()
@@ -285,8 +288,10 @@ def _look_at(path: str, found: Found, *, is_hidden: bool = False) -> None:
         found.hidden.append(path)
         return
     try:
-        if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - a name may hold NUL
+        mode = os.stat(path).st_mode  # noqa: PTH116 - a name may hold NUL
+        if not stat.S_ISDIR(mode):
             found.paths.append(path)
+            found.odd += [] if stat.S_ISREG(mode) else [path]
     except ValueError:
         return
     except OSError as error:

@@ -101,6 +101,7 @@ class FileTask:
         0,
     )  # of Parquet: the first row group, the one behind the last, rows before
     stamp: str | None = None  # what the file was like when it was found; ``None`` if unknown
+    size: int | None = None  # bytes of the file then
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +308,9 @@ def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[
 _FORMATS: dict[FileFormat, type[_Format]] = {"parquet": _Parquet, "avro": _Avro, "jsonl": _Jsonl, "csv": _Csv}
 
 REJECTED = "rejected"
+#: Bytes of a file that a thread is not worth: starting one takes longer than the file, and a source may have 100,000.
+_SMALL_BYTES = 1 << 18
+
 #: Items that may lie ready, so that memory stays bounded.
 _READY = 2
 _Item = TypeVar("_Item")
@@ -396,7 +400,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             if stamp is None:
                 return tasks, ()
             self._empty += [path] if not stamp.size else []
-            return [replace(task, stamp=stamp.text) for task in tasks], ()
+            return [replace(task, stamp=stamp.text, size=stamp.size) for task in tasks], ()
         except SettingsError as error:
             return [], error.problems
         except SourceFileError as error:
@@ -478,7 +482,9 @@ class DecodeFiles(beam.DoFn):
     def _decode(self, task: FileTask) -> Iterator[Any]:
         if self._decoder.in_order:
             self._rows = self._decoder.rows()
-        for decoded in read_ahead(map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))):
+        batches = map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))
+        is_small = task.size is not None and task.size <= _SMALL_BYTES
+        for decoded in batches if is_small else read_ahead(batches):
             if decoded.rejects:
                 for one in decoded.rejects:
                     self._rejected[one.reason].inc(len(one.positions))
