@@ -75,7 +75,7 @@ def job_paths(settings: Settings) -> list[JobPath]:
     for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
         if sink is not None and sink.is_files:
             found.append(JobPath(field, settings.path(sink.path), written=True))
-    return found
+    return list(dict.fromkeys(found))  # a path is what it finds, too
 
 
 def check_apart(settings: Settings) -> None:
