@@ -69,7 +69,9 @@ class Summary:
     half_width_95: int  # a count is within so many cells of the true one with probability 0.95
     # where windows have noise by their length, that of each length of the schedule's windows
     by_length: tuple[NoiseOfLength, ...]
-    median_share: float  # expected error of a count over an evenly filled bin, median of the histograms
+    # expected error of a count over an evenly filled bin, of the smallest class of slots, median of the histograms
+    median_share: float
+    classes: int  # classes of slots that a window is cut into, 1 where there are none
     stand_in: bool  # whether the belief is a stand-in
     cost: Cost  # what the query's schedule costs alone, what it was calibrated to, and how long an event is protected
     naive_loss: float | None  # the epsilons of all charged windows of the domain added up; ``None`` if not known
@@ -305,6 +307,7 @@ def summary_of(
         half_width_95=int(noisiest.header["half_width_95"]),
         by_length=NoiseOfLength.recorded(plan, registration),
         median_share=float(np.median(error_shares(plan, roster))),
+        classes=len(plan.classes),
         stand_in=plan.stand_in,
         cost=Cost.of(plan, priced(schedule, registration.query.losses)),
         naive_loss=after.account.naive,
@@ -359,6 +362,7 @@ def show(console: Console, summary: Summary) -> None:
     """Print a summary."""
     heading(console, f"{summary.query} over {summary.domain}")
     naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
+    where = "bin" if summary.classes == 1 else "bin of the smallest class of slots"
     loss = f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}"
     facts(
         console,
@@ -368,7 +372,7 @@ def show(console: Console, summary: Summary) -> None:
             (
                 "noise",
                 f"scale {summary.scale:.4g} cells in each count, 95 % within {summary.half_width_95:,}; the expected "
-                f"error is {summary.median_share:.1%} of an evenly filled bin (median of the histograms)",
+                f"error is {summary.median_share:.1%} of an evenly filled {where} (median of the histograms)",
             ),
             *(("" if at else "by length", one.text) for at, one in enumerate(summary.by_length)),
             ("loss", loss),

@@ -63,13 +63,17 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     }
     problems: dict[str, None] = {}
     meant = _meant(error.errors(include_url=False))
-    tied = _tied(meant)
+    tied, whole = _tied(meant), _of_no_kind(meant)
     for one in meant:
         union = (_member(one) or ())[:-1]
         place = _place(part for part in (union if union in tied else one["loc"]) if str(part) not in _VARIANTS)
         place, message = place or "settings", one["msg"].removeprefix("Value error, ")
         if union in tied:
             line = f"{place}: give either {tied[union]} (see {explained.example})"
+        elif one["loc"][:-1] in whole and one["loc"] == _member(one):
+            place = _place(one["loc"][:-1])
+            line = f"{place} is {_shown(one['input'], section=False)}: input should be {whole[one['loc'][:-1]]}"
+            line += f" (see {explained.example})"
         elif one["type"] in expected:
             line = f"{place} {expected[one['type']]}"
         elif one["type"] == "value_error":
@@ -85,6 +89,11 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
                 message += "; put it in quotes"
             elif one["type"] == "list_type" and isinstance(one["input"], (int, float)):
                 message += f"; write for example [{given}]"
+            elif one["type"] == "too_long" and isinstance(one["input"], str):
+                most = one.get("ctx", {}).get("max_length", 0)
+                message = f"it has {len(one['input']):,} characters, and {most:,} are the limit; write a shorter one"
+            elif one["type"] == "union_tag_invalid":
+                message = f"input should be a valid string, or {_SECTION} (see {explained.example})"
             if place in _NEXT:
                 message += f"; {_NEXT[place]}"
             line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
@@ -129,6 +138,20 @@ def _tied(found: list[ErrorDetails]) -> dict[tuple[int | str, ...], str]:
         if len(own) > 1:
             tied[union] = " or ".join("{" + ", ".join(f"{name}: ..." for name in names) + "}" for names in own)
     return tied
+
+
+_SECTION = "a section of settings, {name: value, ...}"
+
+
+def _of_no_kind(found: list[ErrorDetails]) -> dict[tuple[int | str, ...], str]:
+    """What may stand where a value is of the kind of no member of a union, by the union's place."""
+    kinds: dict[tuple[int | str, ...], dict[str, None]] = {}
+    for one in found:
+        if one["loc"] == _member(one):
+            section = one["type"] in _SECTIONS
+            kind = _SECTION if section else one["msg"].removeprefix("Input should be ")
+            kinds.setdefault(one["loc"][:-1], {})[kind] = None
+    return {union: ", or ".join(names) for union, names in kinds.items() if len(names) > 1}
 
 
 def _member(problem: ErrorDetails) -> tuple[int | str, ...] | None:

@@ -142,6 +142,10 @@ ledger:   sqlite:///out/ledger.db
 #: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
 MOST_WINDOWS = 100_000
 
+#: Slots of a window, more than a year has seconds: a worker holds each of them for each of its series, with a reading or
+#: without.
+MOST_SLOTS = 32_000_000
+
 #: Expected error of a count, as a share of an evenly filled bin, above which a job stops unless its settings say
 #: otherwise.
 MOST_ERROR = 0.5
@@ -157,6 +161,10 @@ class Accepted:
 
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]
 """How the noise may be calibrated."""
+
+
+#: How long the windows of a calendar are at least.
+_SHORTEST: dict[Unit, str] = {"day": "23h", "week": "167h", "month": "671h"}
 
 
 def _zone(name: str) -> str:
@@ -411,6 +419,13 @@ class Settings(Document):
         """The windows; start and stop stay ``None`` where they are to come from the data."""
         grid, windows = self.grid, self.windows
         unit: Unit | None = next((one for one in UNITS if one == windows.size), None)
+        length_us = parse_duration(windows.size if unit is None else _SHORTEST[unit])
+        if (slots := length_us // grid.interval_us) > MOST_SLOTS:
+            raise ValueError(
+                f"windows.size is {windows.size}, {slots:,} slots{' or more' if unit else ''} of {self.slots.interval}, "
+                f"and {MOST_SLOTS:,} are the limit, because a worker holds each slot of every series; set "
+                "slots.interval to that of the readings, or windows.size to less"
+            )
         if unit is not None:
             return self._by_calendar(unit)
         size = grid.slots_in(parse_duration(windows.size), "windows.size")

@@ -499,7 +499,10 @@ class Readings(Section):
     @classmethod
     def _scale(cls, value: float) -> float:
         if not math.isfinite(value) or value == 0:
-            raise ValueError(f"{value} must be finite and not 0")
+            raise ValueError(
+                f"{value} must be finite and not 0; write how much of the unit of states.edges one unit of the value "
+                "is, or leave it out: it is then 1"
+            )
         return value
 
     @field_validator("time")

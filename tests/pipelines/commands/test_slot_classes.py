@@ -149,6 +149,7 @@ def test_a_run_publishes_coarser_bins_of_the_domain_by_hour(tmp_path: Path) -> N
     said = call("run", "--dry-run", one.settings)
     assert said.said("48 counts each, for 24 classes of slots by hour: below 500 W, 500 W and above")
     call("run", one.settings).ended(0)
+    assert call("run", one.settings).said("of an evenly filled bin of the smallest class of slots (median")
     rows = one.rows()
     assert {(row.edges, len(row.counts), row.half_width_95) for row in rows} == {((500.0,), 48, rows[0].half_width_95)}
     assert call("ledger", "verify", one.settings).code == 0

@@ -75,7 +75,7 @@ def change(old: str, new: str) -> str:
             "exactly one of parquet, csv, jsonl, avro, stdin, kafka, pubsub; 2",
         ),
         (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
-        (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0"),
+        (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0; write how much"),
         (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
         (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
         (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
@@ -104,6 +104,40 @@ def test_settings_in_another_encoding_are_to_be_saved_as_utf_8(tmp_path: Path, e
     path.write_text(EXAMPLE.replace("weekly-load", "Stra\u00dfe"), encoding=encoding)
     with pytest.raises(SettingsError, match=r"settings\.yaml: not UTF-8 from byte \d+ on; save it as UTF-8"):
         read_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (change("missing:  public", "missing: ignore"), "missing is 'ignore': input should be 'public' or 'state', or "),
+        (change("roster:   roster.csv", "roster: [a, b]"), "roster is a list: input should be a valid string, or "),
+        (change("group_by: feeder", "group_by: [a, b]"), "group_by is a list: input should be a valid string, or "),
+        (change("model.json", "3"), "model is 3: input should be a valid string, or "),
+        (change("household,", "[a, b],"), "readings.series is a list: input should be a valid string, or "),
+    ],
+)
+def test_what_is_of_no_kind_that_a_setting_takes_is_one_line(text: str, line: str):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(text)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{line}a section of settings, {{name: value, ...}} (see `quiltstream init`")
+
+
+def test_a_name_that_is_too_long_has_characters():
+    with pytest.raises(SettingsError, match="it has 201 characters, and 200 are the limit; write a shorter one"):
+        load_settings(change("weekly-load", "x" * 201))
+
+
+@pytest.mark.parametrize(("size", "slots"), [("7d", "604,800,000,000 slots"), ("day", "82,800,000,000 slots or more")])
+def test_a_window_of_too_many_slots_is_refused_before_any_work(size: str, slots: str):
+    text = change("size: 7d", f"size: {size}").replace("30min", "1us")
+    with pytest.raises(SettingsError, match=f"windows.size is {size}, {slots} of 1us, and 32,000,000 are the limit"):
+        load_settings(text)
+    assert load_settings(change("size: 7d", "size: 366d").replace("30min", "1s").replace("2013-12-31", "2014-12-31"))
+
+
+def test_a_scale_of_almost_nothing_is_read():
+    assert load_settings(change("scale: 2000", "scale: 1e-320")).readings.scale == 1e-320
 
 
 def test_every_mistake_is_reported_at_once():
