@@ -81,6 +81,12 @@ _WIDE_COUNTER = (
 #: The first Monday, in days since 1970-01-01; names of columns that are shown; and digits of a number in the settings.
 _MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 
+#: What a window of whole hours or minutes has of short data at least.
+_MINUTE_US, _NEARLY_WHOLE = 60 * 1_000_000, 0.9
+
+#: What programs write for a missing value, in small letters.
+_NO_LABELS = frozenset({"nan", "null", "none", "nil", "na", "n/a", "#n/a"})
+
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
@@ -184,7 +190,7 @@ _BELIEF_LINE = "#   {}, see model below\n"
 _CATEGORIES = """\
 states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
   categories: [{}]
-  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
+{}  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
 """
 _BINS = """\
 # bins: [{}]  # coarser bins: edges that are among those of the states
@@ -520,7 +526,7 @@ def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
         states=_states(look, edges, is_power=watts is not None),
         bins="" if look.columns.labels else _BINS.format(number_text(edges[len(edges) // 2])),
         size=windows.size,
-        sizes=_SIZES if windows.size not in ("day", "week") else _OF_CALENDAR,
+        sizes=_sizes(windows),
         start=windows.text(windows.first),
         stop=f"stop: {windows.text(windows.stop)}" if look.complete else _NO_STOP,
     )
@@ -539,6 +545,13 @@ def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
         return compose(belief=_BELIEF_LINE.format(f"{fit}     the belief"), model=model, groups=groups)
 
     return Guess(text, _said(look, watts, windows, zone), with_history if is_grouped else None)
+
+
+def _sizes(windows: _Windows) -> str:
+    """What else the length of a window may be; nothing where the data have no day."""
+    if windows.size in ("day", "week"):
+        return _OF_CALENDAR
+    return _SIZES if windows.stop - windows.first >= DAY_US * windows.count else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,12 +594,29 @@ def _windows(look: Look, zone: str) -> _Windows:
         if weeks > 1:
             return _Windows(start, monday, monday + weeks * 7 * DAY_US, weeks, "week")
         days = (end - start) // DAY_US
-        return _Windows(start, start, start + days * DAY_US, days, "day")
+        if not look.complete or _is_filled(begin, start + days * DAY_US, days * DAY_US):
+            return _Windows(start, start, start + days * DAY_US, days, "day")
     size = 7 * day if end - start >= 14 * day else day
     count = (end - start) // size
-    if not count:
-        size, count = (end - start) // interval * interval, 1
+    if not count or (look.complete and not _is_filled(begin, start + count * size, count * size)):
+        return _one_window(start, begin, end, interval, zoned=zoned)
     return _Windows(start, start, start + count * size, count, format_duration(size), zoned)
+
+
+def _is_filled(begin: int, stop: int, length: int) -> bool:
+    """Whether data from an instant on fill half or more of windows that have a length together and end so."""
+    return length <= 2 * (stop - begin)
+
+
+def _one_window(start: int, begin: int, end: int, interval: int, *, zoned: bool) -> _Windows:
+    """One window that the data fill, of whole hours or minutes where these leave little of the data out."""
+    begin = first = begin // interval * interval
+    stop = end
+    for unit in (unit for unit in (_MINUTE_US, HOUR_US) if unit % interval == 0):
+        inner = -(-begin // unit) * unit, end // unit * unit
+        if inner[1] - inner[0] >= _NEARLY_WHOLE * (end - begin):
+            first, stop = inner
+    return _Windows(start, first, stop, 1, format_duration(stop - first), zoned)
 
 
 def _zone(name: str) -> dt.tzinfo:
@@ -658,10 +688,23 @@ def _parts(look: Look, name: str, zone: str) -> str:
 def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
     """The section of the states."""
     if look.columns.labels:
-        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)))
+        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)), _doubtful(look.columns.labels))
     if is_power:
         return _edges_text(_USUAL_BINS, edges, "W")
     return _edges_text("TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it", edges, '""')
+
+
+def _doubtful(labels: Sequence[str]) -> str:
+    """A comment on labels that may be no states of their own; nothing where there are none."""
+    alike: dict[str, list[str]] = {}
+    for one in labels:
+        alike.setdefault("".join(one.split()).casefold(), []).append(one)
+    same = [many for name, many in alike.items() if len(many) > 1 and name not in _NO_LABELS]
+    lost = [one for name, many in alike.items() if name in _NO_LABELS for one in many]
+    # in JSON's form, since a line end within a label would end the comment
+    said = [f"{' and '.join(map(json.dumps, many))} differ in case or white space alone" for many in same]
+    said += [f"{', '.join(map(json.dumps, lost))}: may say that there is no label"] if lost else []
+    return f"  # EACH IS A STATE OF ITS OWN, so mend the data where they are not: {'; '.join(said)}\n" if said else ""
 
 
 def _layout(look: Look) -> str:

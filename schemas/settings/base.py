@@ -70,9 +70,8 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
         place, message = place or "settings", one["msg"].removeprefix("Value error, ")
         if union in tied:
             line = f"{place}: give either {tied[union]} (see {explained.example})"
-        elif one["loc"][:-1] in whole and one["loc"] == _member(one):
-            place = _place(one["loc"][:-1])
-            line = f"{place} is {_shown(one['input'], section=False)}: input should be {whole[one['loc'][:-1]]}"
+        elif union in whole and one["loc"] == _member(one):
+            line = f"{_place(union)} is {_shown(one['input'], section=False)}: input should be {whole[union]}"
             line += f" (see {explained.example})"
         elif one["type"] in expected:
             line = f"{place} {expected[one['type']]}"
@@ -80,27 +79,32 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
             named = message.startswith(place) or (not one["loc"] and _NAMED.match(message))
             line = message if named else f"{place}: {message}"
         else:
-            section = one["type"] in _SECTIONS
-            # the ledger's URL may hold a password
-            given = "set" if place.startswith("ledger") else _shown(one["input"], section=section)
-            if section:
-                message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
-            if one["type"] == "string_type" and isinstance(one["input"], (bool, int, float, dt.date)):
-                message += "; put it in quotes"
-            elif one["type"] == "list_type" and isinstance(one["input"], (int, float)):
-                message += f"; write for example [{given}]"
-            elif one["type"] == "too_long" and isinstance(one["input"], str):
-                most = one.get("ctx", {}).get("max_length", 0)
-                message = f"it has {len(one['input']):,} characters, and {most:,} are the limit; write a shorter one"
-            elif one["type"] == "union_tag_invalid":
-                message = f"input should be a valid string, or {_SECTION} (see {explained.example})"
-            if place in _NEXT:
-                message += f"; {_NEXT[place]}"
-            line = f"{place} is {given}: {message[:1].lower()}{message[1:]}"
+            line = _of_value(one, place, message, explained)
         problems[_short(without_credentials(line), _LONGEST_LINE)] = None
     told = list(problems)[:_MOST_TOLD]
     more = len(problems) - len(told)
     return [*told, f"and {more:,} more problems of the settings"] if more else told
+
+
+def _of_value(one: ErrorDetails, place: str, message: str, explained: Explained) -> str:
+    """The line of a value that is not what its setting takes."""
+    section, value = one["type"] in _SECTIONS, one["input"]
+    # the ledger's URL may hold a password
+    given = "set" if place.startswith("ledger") else _shown(value, section=section)
+    if section:
+        message = "it is a section of settings: give it as {name: value, ...}, or leave it out"
+    elif one["type"] == "string_type" and isinstance(value, (bool, int, float, dt.date)):
+        message += "; put it in quotes"
+    elif one["type"] == "list_type" and isinstance(value, (int, float)):
+        message += f"; write for example [{given}]"
+    elif one["type"] == "too_long" and isinstance(value, str):
+        most = one.get("ctx", {}).get("max_length", 0)
+        message = f"it has {len(value):,} characters, and {most:,} are the limit; write a shorter one"
+    elif one["type"] == "union_tag_invalid":
+        message = f"input should be a valid string, or {_SECTION} (see {explained.example})"
+    if place in _NEXT:
+        message += f"; {_NEXT[place]}"
+    return f"{place} is {given}: {message[:1].lower()}{message[1:]}"
 
 
 def _meant(found: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -142,8 +142,7 @@ ledger:   sqlite:///out/ledger.db
 #: Windows of a schedule that ends unless its settings say otherwise: eleven years of windows of an hour.
 MOST_WINDOWS = 100_000
 
-#: Slots of a window, more than a year has seconds: a worker holds each of them for each of its series, with a reading or
-#: without.
+#: Slots of a window, more than a year has seconds: a worker holds each of them for each of its series.
 MOST_SLOTS = 32_000_000
 
 #: Expected error of a count, as a share of an evenly filled bin, above which a job stops unless its settings say
@@ -422,9 +421,9 @@ class Settings(Document):
         length_us = parse_duration(windows.size if unit is None else _SHORTEST[unit])
         if (slots := length_us // grid.interval_us) > MOST_SLOTS:
             raise ValueError(
-                f"windows.size is {windows.size}, {slots:,} slots{' or more' if unit else ''} of {self.slots.interval}, "
-                f"and {MOST_SLOTS:,} are the limit, because a worker holds each slot of every series; set "
-                "slots.interval to that of the readings, or windows.size to less"
+                f"windows.size is {windows.size}, {slots:,} slots{' or more' if unit else ''} of "
+                f"{self.slots.interval}, and {MOST_SLOTS:,} are the limit, because a worker holds each slot of every "
+                "series; set slots.interval to that of the readings, or windows.size to less"
             )
         if unit is not None:
             return self._by_calendar(unit)

@@ -207,8 +207,8 @@ def _parse(data: bytes, form: CsvForm, lines: int) -> dict[str, pa.Array] | None
     """Parse lines that are in order; ``None`` if one has another number of fields."""
     for types in form.types:
         try:
-            # the reader of streams parses here; that of files hands each block to a thread, which costs a small one more
-            # than parsing it
+            # the reader of streams parses here; that of files hands each block to a thread, which takes longer than a
+            # small one does
             with arrow_csv.open_csv(
                 pa.BufferReader(data),
                 read_options=arrow_csv.ReadOptions(

@@ -453,6 +453,42 @@ def test_a_column_of_few_labels_is_detected_and_reported_as_public(tmp_path: Pat
     assert read_settings(tmp_path / "n.yaml").states.categories == []
 
 
+def test_labels_that_may_be_no_states_of_their_own_are_said_in_one_line(tmp_path: Path) -> None:
+    words = ("Sit", "sit", "s\u2028it", "walk", "NaN", "nan")
+    rows = [f"p1,{at.isoformat()},{words[slot % len(words)]}" for slot, at in enumerate(STEPS)]
+    begun(tmp_path, "subject,time,activity", rows).ended(0)
+    made = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    line = (
+        '  # EACH IS A STATE OF ITS OWN, so mend the data where they are not: "Sit" and "sit" and "s\\u2028it" differ '
+        'in case or white space alone; "NaN", "nan": may say that there is no label\n'
+    )
+    assert made.count(line) == 1
+    assert categories(read_settings(tmp_path / "settings.yaml")) == tuple(sorted(words))
+
+
+@pytest.mark.parametrize(
+    ("begin", "seconds", "size", "start"),
+    [
+        ("08:00:00", 7200, "2h", "08:00:00"),
+        ("08:00:07", 7200, "119min", "08:01:00"),
+        ("23:59:30", 45, "45s", "23:59:30"),
+        ("23:00:00", 24 * 3600, "1d", "23:00:00"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_short_data_have_a_window_that_they_fill(
+    tmp_path: Path, begin: str, seconds: int, size: str, start: str, zone: str
+) -> None:
+    step = 1 if seconds <= 7200 else 60
+    first = dt.datetime.fromisoformat(f"2024-03-05T{begin}")
+    times = [(first + dt.timedelta(seconds=at)).isoformat() for at in range(0, seconds, step)]
+    rows = [f"{wearer},{time},{60 + at % 9}" for wearer in "ab" for at, time in enumerate(times)]
+    begun(tmp_path, "wearer,time,hr", rows, "--timezone", zone).ended(0)
+    windows = read_settings(tmp_path / "settings.yaml").windows
+    assert (windows.size, windows.start) == (size, f"2024-03-05T{start}")
+    assert checked(tmp_path)["filled"] == 1
+
+
 def test_a_diary_of_intervals_is_detected(tmp_path: Path) -> None:
     """As annotation tools write it: begin, end, label, and a remark that is none."""
     rows = [

@@ -109,7 +109,10 @@ def test_settings_in_another_encoding_are_to_be_saved_as_utf_8(tmp_path: Path, e
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (change("missing:  public", "missing: ignore"), "missing is 'ignore': input should be 'public' or 'state', or "),
+        (
+            change("missing:  public", "missing: ignore"),
+            "missing is 'ignore': input should be 'public' or 'state', or ",
+        ),
         (change("roster:   roster.csv", "roster: [a, b]"), "roster is a list: input should be a valid string, or "),
         (change("group_by: feeder", "group_by: [a, b]"), "group_by is a list: input should be a valid string, or "),
         (change("model.json", "3"), "model is 3: input should be a valid string, or "),
@@ -137,7 +140,9 @@ def test_a_window_of_too_many_slots_is_refused_before_any_work(size: str, slots:
 
 
 def test_a_scale_of_almost_nothing_is_read():
-    assert load_settings(change("scale: 2000", "scale: 1e-320")).readings.scale == 1e-320
+    readings = load_settings(change("scale: 2000", "scale: 1e-320")).readings
+    assert readings is not None
+    assert readings.scale == 1e-320
 
 
 def test_every_mistake_is_reported_at_once():

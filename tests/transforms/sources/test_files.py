@@ -12,6 +12,7 @@ import random
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.formats.paths import SourceFileError
+from quiltstream.transforms.formats.paths import SourceFileError, find
 from quiltstream.transforms.formats.rows import UNTIL, Labels
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sinks import REJECTS, WriteRows
@@ -143,6 +144,46 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
         calls[rows] = vars(pstats.Stats(profile))["total_calls"]
     # the larger file is a few reads longer, and its readings are a hundred times as many
     assert calls[200_000] < calls[2_000] + 100
+
+
+class Hashed(str):
+    """A path that counts how often it is looked up."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Hashed.looks += 1
+        return super().__hash__()
+
+
+def test_the_work_for_each_of_many_paths_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{at}.csv" for at in range(400)]
+    for path in paths:
+        path.write_text("h,t,v\n")
+    Hashed.looks = 0
+    found = find([*map(str, paths), str(paths[0])], Hashed, "source.csv")
+    assert found.paths == list(map(str, paths))
+    assert Hashed.looks <= 5 * len(paths)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(1, 0), (20_000, 1)])
+def test_a_small_file_is_read_without_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, threads: int
+) -> None:
+    path, started = tmp_path / "a.csv", list[int]()
+
+    def pool(workers: int, **named: Any) -> ThreadPoolExecutor:
+        started.append(workers)
+        return ThreadPoolExecutor(workers, **named)
+
+    path.write_text("h,t,v\n" + "a,2024-01-01T00:00Z,1.5\n" * rows)
+    monkeypatch.setattr("quiltstream.transforms.sources.files.ThreadPoolExecutor", pool)
+    source = ReadReadings(FileSource(csv=str(path)), Readings(series="h", time="t", value="v"))
+    decode = DecodeFiles(source.decoder)
+    decode.setup()
+    assert sum(one.value.num_rows for task in source.tasks for one in decode.process(task)) == rows
+    assert len(started) == threads
 
 
 def test_inputs_that_differ_in_one_value_have_equal_logs_and_counters(tmp_path, caplog):
