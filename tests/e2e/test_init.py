@@ -117,7 +117,7 @@ def test_init_from_mqtt_messages_writes_a_gateway_and_a_job_that_run(
     read = read_settings(settings)
     assert (read.slots.interval, read.windows.start) == ("10s", "2026-03-01")
     assert call("check", settings).said("readings")
-    text = settings.read_text(encoding="utf-8").replace("size: 1d", "size: 1min, stop: 2026-03-01T00:05:00")
+    text = settings.read_text(encoding="utf-8").replace("size: 1d", "size: 1h, stop: 2026-03-02")
     settings.write_text(text.replace("{jsonl: releases}", "{jsonl: releases.jsonl}"), encoding="utf-8")
     ran = call("run", "--accept-stand-in", "--accept-noise", settings)
     assert ran.code == 0, ran.err
