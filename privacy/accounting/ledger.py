@@ -21,6 +21,7 @@ from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outwa
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, on_grid, stream_density
 from .quilt_account import (
+    MARGIN,
     Pricer,
     WorstQuilt,
     priced_unless_above,
@@ -670,7 +671,7 @@ class Ledger:
         # no bound by the density is below the density itself
         if swept.loss > top and not part.history.changes:
             ceiling = constant_loss(part.history.segments[0][1], on_grid(top))
-        if quilts is not None and quilts.loss < swept.loss:
+        if quilts is not None and quilts.loss < swept.loss * (1 - MARGIN):
             swept = Worst(quilts.loss, quilts.slot, quilt=True)
         return Worst(ceiling, density=float(top)) if ceiling < swept.loss else swept
 

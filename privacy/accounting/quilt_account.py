@@ -52,8 +52,9 @@ _REMEMBERED = 2**9
 _CEILINGS = 1024
 #: Costs that are computed at once, 8 MB.
 _AT_ONCE = 2**20
-#: More than the rounding of a slot that is priced by itself and with others.
-_MARGIN = 2.0**-40
+#: The part of a loss by which quilts are below it, or do not count: more than the rounding of a slot that is priced by
+#: itself and with others. Where a chain forgets slowly both are the density of all slots, and no slot is priced then.
+MARGIN = 2.0**-40
 _SAMPLES = 24
 _GROWTH = 4
 
@@ -435,12 +436,12 @@ def prices_of(belief: Belief) -> Pricer:
 
 
 def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> WorstQuilt | None:
-    """What decides the account of a timeline; None where what one pair loses at the slot is above the loss already.
+    """What decides the account of a timeline; None where one pair loses as much at the slot as the loss, or more.
 
-    The loss is rounded outward.
+    It is no less then by one part in ``MARGIN``. The loss is rounded outward.
     """
     account = QuiltAccount(pricer, line)
-    if not pricer.is_idle and account.at(slot) > loss * (1 + _MARGIN):
+    if not pricer.is_idle and account.at(slot) > loss * (1 - MARGIN / 2):
         return None
     return account.rounded()
 
@@ -475,7 +476,7 @@ def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ())
 def priced_unless_above(
     pricer: Pricer, density: Density, schedules: Sequence[Schedule], slot: int | None, loss: float
 ) -> float | None:
-    """The same; None where what one pair loses at a slot, or at the one like it of the last period, is above a loss.
+    """The same; None where one pair loses as much as a loss at a slot, or at the one like it of the last period.
 
     Where a chain forgets slowly a slot has many quilts, and all slots take some 10,000 times as long as one.
     """
@@ -489,7 +490,7 @@ def priced_unless_above(
     if slot is not None:
         for account, line, view in accounts:
             place = _like(slot, line, view)
-            if place is not None and account.at(place) > loss * (1 + _MARGIN):
+            if place is not None and account.at(place) > loss * (1 - MARGIN / 2):
                 return None
     return outward(max(account.worst().loss for account, _, _ in accounts))
 

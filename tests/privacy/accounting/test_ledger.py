@@ -390,9 +390,19 @@ def test_quilts_are_left_out_of_a_schedule_only_where_they_lose_more(data):
     asked.append(Schedule(5, 5, 10, 40, 0.2))
     whole = priced(pricer, density, asked)
     for slot in range(-40, 120, 9):
-        for loss in (whole * (1 - 2.0**-30), whole / 2):
+        for loss in (whole, whole * (1 - 2.0**-30), whole / 2):
             assert priced_unless_above(pricer, density, asked, slot, loss) in (None, whole)
-        assert priced_unless_above(pricer, density, asked, slot, whole) == whole
+        assert priced_unless_above(pricer, density, asked, slot, whole * (1 + 2.0**-30)) == whole
+
+
+def test_windows_of_a_class_that_forgets_slowly_are_charged_without_pricing_every_slot(monkeypatch):
+    belief = MixingBounds(0.01, 1e-4)
+    ledger, charged = Ledger(belief), []
+    monkeypatch.setattr(QuiltAccount, "worst", charged.append)
+    for window in range(24):
+        ledger.charge(360 * window, 360 * (window + 1), 1e-5)
+    assert ledger.loss == pytest.approx(24 * 360 * 1e-5, rel=1e-9)
+    assert not charged
 
 
 def test_a_long_gap_between_windows_of_a_chain_that_forgets_at_once_is_priced():
