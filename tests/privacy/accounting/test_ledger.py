@@ -395,7 +395,7 @@ def test_quilts_are_left_out_of_a_schedule_only_where_they_lose_more(data):
         assert priced_unless_above(pricer, density, asked, slot, whole * (1 + 2.0**-30)) == whole
 
 
-def test_windows_of_a_class_that_forgets_slowly_are_charged_without_pricing_every_slot(monkeypatch):
+def test_windows_of_a_slow_class_are_charged_without_pricing_every_slot(monkeypatch):
     belief = MixingBounds(0.01, 1e-4)
     ledger, charged = Ledger(belief), []
     monkeypatch.setattr(QuiltAccount, "worst", charged.append)
