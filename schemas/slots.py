@@ -57,7 +57,7 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-HOUR_US, DAY_US = _UNITS_US["h"], _UNITS_US["d"]
+MINUTE_US, HOUR_US, DAY_US = _UNITS_US["min"], _UNITS_US["h"], _UNITS_US["d"]
 _DURATION = re.compile(r"\s*(\d{1,20})\s*(us|ms|s|min|h|d|w)\s*")
 _LONGEST_US = 3_652_059 * _UNITS_US["d"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

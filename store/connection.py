@@ -614,8 +614,13 @@ def check_folder(address: StoreAddress) -> None:
 #: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.
 _NOT_ADDED_TO = (tables.meta, tables.flagged_charges, tables.flagged_releases)
 _CHANGED = (
-    *(tables.meta, tables.domains, tables.domain_events, tables.queries, tables.roster_versions, tables.charges),
+    tables.meta,
+    tables.domains,
+    tables.domain_events,
+    tables.queries,
     tables.reservations,
+    tables.roster_versions,
+    tables.charges,
 )
 _REMOVED_FROM = (tables.reservations, tables.rosters)
 

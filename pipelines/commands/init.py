@@ -37,7 +37,7 @@ from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, K
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
+from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, format_instant, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, listed, percent, plural, results
@@ -82,7 +82,7 @@ _WIDE_COUNTER = (
 _MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 
 #: What a window of whole hours or minutes has of short data at least.
-_MINUTE_US, _NEARLY_WHOLE = 60 * 1_000_000, 0.9
+_NEARLY_WHOLE = 0.9
 
 #: What programs write for a missing value, in small letters.
 _NO_LABELS = frozenset({"nan", "null", "none", "nil", "na", "n/a", "#n/a"})
@@ -116,7 +116,7 @@ _OTHER_KINDS = "most are of another kind; other devices have a look by their top
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
-_UNSEEN_INTERVAL_US = 15 * 60 * 1_000_000
+_UNSEEN_INTERVAL_US = 15 * MINUTE_US
 _PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
 _PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
 #: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
@@ -612,7 +612,7 @@ def _one_window(start: int, begin: int, end: int, interval: int, *, zoned: bool)
     """One window that the data fill, of whole hours or minutes where these leave little of the data out."""
     begin = first = begin // interval * interval
     stop = end
-    for unit in (unit for unit in (_MINUTE_US, HOUR_US) if unit % interval == 0):
+    for unit in (unit for unit in (MINUTE_US, HOUR_US) if unit % interval == 0):
         inner = -(-begin // unit) * unit, end // unit * unit
         if inner[1] - inner[0] >= _NEARLY_WHOLE * (end - begin):
             first, stop = inner

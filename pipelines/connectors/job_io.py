@@ -22,7 +22,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink
 from ...schemas.settings.job import Settings
 from ...store.address import StoreAddress
-from ...transforms.formats.paths import SourceFileError, expand, is_local
+from ...transforms.formats.paths import WILDCARDS, SourceFileError, expand, is_local
 from ..errors import CommandError, ExitCode, failed_step
 
 Field = Literal["sink", "rejects"]
@@ -31,8 +31,6 @@ Field = Literal["sink", "rejects"]
 _BESIDE = ("-wal", "-shm", "-journal", "-queue")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-_WILDCARDS = frozenset("*?[")
 
 #: Where Python and Arrow write the number of an error; it may stand in a path, too. The runner hands on texts only.
 _NUMBER = re.compile(r"(?:^(?:[\w.]+: )*|Detail: )\[errno (\d+)\]", re.IGNORECASE | re.MULTILINE)
@@ -213,7 +211,7 @@ def _pairs(paths: list[_Where]) -> Iterator[tuple[_Where, _Where]]:
 
 def _matches(path: str, pattern: str) -> bool:
     """Whether a path is a pattern's, part by part: a sink that the source's pattern finds is read by the next run."""
-    if path == pattern or not _WILDCARDS & set(pattern):
+    if path == pattern or not WILDCARDS & set(pattern):
         return path == pattern
     parts, wanted = path.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))

@@ -438,7 +438,7 @@ def prices_of(belief: Belief) -> Pricer:
 def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> WorstQuilt | None:
     """What decides the account of a timeline; None where one pair loses as much at the slot as the loss, or more.
 
-    It is no less then by one part in ``MARGIN``. The loss is rounded outward.
+    What decides is then below the loss by less than the part ``MARGIN`` of it. The loss is rounded outward.
     """
     account = QuiltAccount(pricer, line)
     if not pricer.is_idle and account.at(slot) > loss * (1 - MARGIN / 2):

@@ -31,7 +31,7 @@ from ...schemas.settings.base import SettingsError
 _OTHER_COMPRESSIONS = (".zst", ".xz", ".lz4", ".snappy", ".deflate", ".7z")
 
 
-_WILDCARDS = frozenset("*?[")
+WILDCARDS = frozenset("*?[")
 
 
 class SourceFileError(QuiltstreamError, ValueError):
@@ -210,7 +210,7 @@ def _matches(where: str) -> Found:
         left_out = frozenset(hidden)
         return Found([path for path in paths if path not in left_out], hidden=hidden)
     # a name with brackets in it is itself before it is a pattern
-    if is_file(where) or not _WILDCARDS & set(where):
+    if is_file(where) or not WILDCARDS & set(where):
         found = Found()
         _look_at(where, found)
         return found

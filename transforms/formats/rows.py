@@ -31,7 +31,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
-from ...schemas.slots import DAY_US, parse_instant
+from ...schemas.slots import DAY_US, MINUTE_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
     HIGHEST_US,
@@ -585,7 +585,6 @@ _CLOCK = re.compile(
     r"|(?P<hours>\d{2})(?P<minutes>\d{2})",
     re.IGNORECASE,
 )
-_MINUTE_US = 60_000_000
 
 
 def clock_time(name: str) -> int | None:
@@ -598,7 +597,7 @@ def clock_time(name: str) -> int | None:
         if not 1 <= hour <= 12:  # noqa: PLR2004 - hours of half a day
             return None
         hour = hour % 12 + 12 * (found["half"].lower() == "pm")
-    of_day = (hour * 60 + minute) * _MINUTE_US
+    of_day = (hour * 60 + minute) * MINUTE_US
     return of_day if minute < 60 and of_day <= DAY_US else None  # noqa: PLR2004 - minutes of an hour
 
 

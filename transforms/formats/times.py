@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import DAY_US, local_of, offsets_between
+from ...schemas.slots import DAY_US, MINUTE_US, local_of, offsets_between
 from ..common.batches import HIGHEST_US, LOWEST_US, Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
 
 _MONTH_NAMES = (
@@ -70,7 +70,6 @@ _ISO = (
 
 #: Two-digit years from here on lie in the 20th century, as in POSIX.
 _PIVOT = 69
-_MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class TimePattern:
         minute, second = number("minute"), number("second")
         inside &= (minute < 60) & (second < 60)  # noqa: PLR2004 - minutes and seconds; leap seconds have no instant
         micros = number("fraction") if "fraction" not in part else _fraction(part["fraction"])
-        stamp = ((days * 24 + hour) * 60 + minute) * _MINUTE_US + second * 1_000_000 + micros
+        stamp = ((days * 24 + hour) * 60 + minute) * MINUTE_US + second * 1_000_000 + micros
         zoned = np.zeros(rows, dtype=np.bool_)
         if "zone" in part:
             offset, zoned, legal = _offset(part["zone"])
@@ -213,7 +212,7 @@ def _offset(zone: pa.Array) -> tuple[Ints, Bools, Bools]:
     minutes = _integers(pc.utf8_slice_codeunits(digits, 2, 4))
     sign = np.where(truths(pc.starts_with(text, "-")), -1, 1)
     legal = (hours < 24) & (minutes < 60)  # noqa: PLR2004 - hours of a day, minutes of an hour
-    return sign * (hours * 60 + minutes) * _MINUTE_US, zoned, legal
+    return sign * (hours * 60 + minutes) * MINUTE_US, zoned, legal
 
 
 @dataclass(frozen=True, slots=True)
