@@ -460,11 +460,12 @@ def test_only_the_end_of_a_source_excuses_a_job_that_is_done_before_its_schedule
     built = vars(command)["live_job"]  # with the runners of the test
     monkeypatch.setattr(command, "live_job", lambda *given, **named: replace(built(*given, **named), here=False))
     windows = {k: v for k, v in (WINDOWS | {"start": "2124-03-01", "stop": stop}).items() if v is not None}
-    source = {"source": {"stdin": "csv"}} if kind == "stdin" else {}
-    done = run(made(tmp_path, windows=windows, **source), "--json").ended(0 if source else 1)
+    at_the_end = kind == "stdin"
+    changed: dict[str, Any] = {"windows": windows} | ({"source": {"stdin": "csv"}} if at_the_end else {})
+    done = run(made(tmp_path, **changed), "--json").ended(0 if at_the_end else 1)
     assert "restart" not in kinds(done)
     missing = "ended as DONE, and the window that ends at 2124-03-02T00:00:00Z is not on record: the job was"
-    assert (missing in done.err + done.out) == (not source)
+    assert (missing in done.err + done.out) == (not at_the_end)
 
 
 def test_a_runner_that_never_accepts_the_job_is_reported_at_once(tmp_path: Path, attempts: list[Pipeline]) -> None:
