@@ -80,7 +80,7 @@ def layout_of(path: Path, value: str | None = None) -> Layout:
     encoding, lines = _lines(path)
     delimiter = _delimiter(path, *lines)
     names, *rows = csv.reader(lines, delimiter=delimiter)
-    _check_names(path, names)
+    _check_names(path, names, rows)
     columns = _columns(names, rows)
     has_commas = any(_has_commas(cells, delimiter) for name, cells in columns if name == value or value not in names)
     given = {name: kept for name, cells in columns if (kept := {*cells} - {*MISSING})}
@@ -89,15 +89,18 @@ def layout_of(path: Path, value: str | None = None) -> Layout:
     return Layout(encoding, delimiter, "," if has_commas else ".", grouped, texts)
 
 
-def header_below(path: Path) -> str:
-    """What to do where a line below the first one looks like the names of the columns; empty where none does."""
+def header_below(path: Path, *, timed: bool = False) -> str:
+    """What to do where a line below the first one looks like the names of the columns; empty where none does.
+
+    One that is to be ``timed`` has the name of a time.
+    """
     lines = _decoded(path)[1][:_LINES_ABOVE]
     for delimiter in _DELIMITERS:
         rows: list[list[str]] = []
         with suppress(csv.Error):
             rows += (next(csv.reader([line], delimiter=delimiter), []) for line in lines)
         for at in range(1, len(rows) - 1):
-            if _are_names(rows[at], rows[at + 1]):
+            if _are_names(rows[at], rows[at + 1]) and (not timed or any(map(TIME.search, rows[at]))):
                 return f"line {at + 1} looks like the header: take away the {plural(at, 'line')} above it"
     return ""
 
@@ -209,8 +212,11 @@ def _width(line: str, delimiter: str) -> int:
     return len(next(csv.reader([line], delimiter=delimiter)))
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time."""
+def _check_names(path: Path, names: list[str], rows: list[list[str]]) -> None:
+    """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time.
+
+    A title that has as many columns names no time, and has no data below it.
+    """
     whole = [name.strip() for name in names if name.strip().isdecimal()]
     others = [name for name in names if not name.strip().isdecimal()]
     are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(TIME.search, others))
@@ -220,6 +226,10 @@ def _check_names(path: Path, names: list[str]) -> None:
             + (header_below(path) or "put a line of names above it, for example meter,time,kwh"),
             ExitCode.SOURCE,
         )
+    if rows and not any(map(TIME.search, names)) and not _are_names(names, rows[0]):
+        below = header_below(path, timed=True)
+        if below:
+            raise CommandError(f"{path}: its first line names no time; {below}", ExitCode.SOURCE)
 
 
 def _columns(names: list[str], rows: list[list[str]]) -> list[tuple[str, tuple[str, ...]]]:

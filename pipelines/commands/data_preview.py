@@ -67,7 +67,7 @@ _BLOCK = 1 << 20
 
 #: Names of columns: of series; both ends of an interval; of values and labels.
 SERIES = re.compile(
-    r"household|meter|house|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
+    r"household|meter|house|^home$|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde"
     r"|(?<![^\W_])(prm|pdl|ean\d{0,18}|(?-i:CUPS))(?![^\W_])|aansluiting",
     re.IGNORECASE,
@@ -160,7 +160,8 @@ _VARIED = 1.05
 
 #: Why lines of a CSV file are rejected as a whole, and what to do.
 MALFORMED = (
-    'give each as many columns as the first line has, and write a quote (") in a field as "", with the field in quotes'
+    'give each as many columns as the first line has, write a quote (") in a field as "", with the field in quotes, '
+    "and take line breaks out of fields"
 )
 
 #: What to do about values that are no number, whatever they are, and where a mark of theirs may mean two things.
@@ -174,6 +175,9 @@ UNSURE = (
 )
 _SURE = "marks stand between thousands, as in 1.503,5 or 1'503"
 _WRITE = "write its numbers with one mark before decimals, and without a mark between thousands"
+
+#: What to do with columns of objects or lists.
+NESTED = "are not looked into: make each of their fields a column of its own"
 
 #: Numbers with points, commas, apostrophes or blanks between thousands, and another mark before decimals; and those
 #: with one point or comma, whatever it means.
@@ -217,6 +221,7 @@ class Measured:
     # pairs of times of a series of which the second stands in the row after the first and is not later, shape (2, n)
     falls_us: npt.NDArray[np.int64]
     local: tuple[str, ...]  # what shows that times which are read as UTC are those of a clock that is set
+    again: float  # share of the readings at a time that their series has already, of which a run counts one
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +232,7 @@ class Beside:
     labels: tuple[str, ...]  # of few texts
     unread: tuple[str, ...]  # of numbers, of which a run reads none because of their marks
     without: tuple[str, ...]  # all of a wide table
+    nested: tuple[str, ...]  # of objects or lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +343,8 @@ def format_of(path: Path) -> FileFormat:
     file_format = FORMATS.get(unpacked.suffix.lower())
     if file_format is None:
         raise CommandError(
-            f"{path}: its name does not say what it is; name it with one of the endings {', '.join(FORMATS)}"
+            f"{path}: its name does not say what it is; name it with one of the endings {', '.join(FORMATS)}, and "
+            f"behind it, where text is packed, one of {', '.join(PACKED)}"
         )
     return file_format
 
@@ -434,7 +441,9 @@ def _measured(path: Path, seen: _Seen) -> Measured:
         ends = seen.ends[known]
         times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
     local = clock_changes(codes, instants, len(np.unique(codes)))
-    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, tuple(local))
+    pairs = np.unique(np.stack([codes, instants]), axis=1).shape[1]
+    again = 1 - pairs / max(len(codes), 1) if seen.ends is None else 0.0
+    return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, tuple(local), again)
 
 
 def _falls(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -461,7 +470,8 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
         is_night = ((hours - _SUNDAY) % _WEEK < _NIGHT) & np.isin(months, _SET_IN)
         pairs = np.unique(np.stack([hours[is_night], codes[at][is_night]]), axis=1)
         found, counts = np.unique(pairs[0], return_counts=True)
-        if len(found) and 2 * counts.max() > count:
+        # where most are elsewhere, any hour is so
+        if len(found) and 2 * counts.max() > count and 2 * is_night.sum() > len(at):
             hour = format_instant(int(found[counts.argmax()]))
             yield f"the hour from {hour} of a Sunday {what}, in {counts.max():,} of {count:,} series"
 
@@ -487,6 +497,7 @@ def _beside(found: _FirstRows, columns: ColumnRoles) -> Beside:
         labels=tuple(name for name in labels if _times_of(table.select([name])) is None),
         unread=tuple(name for name in others if name in found.unread),
         without=tuple(others) if is_wide else (),
+        nested=tuple(name for name in others if pa.types.is_nested(table[name].type)),
     )
 
 
@@ -612,12 +623,17 @@ def _json(data: bytes) -> pa.Table:
 
 
 def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
-    """The lines that are objects; a column whose values are of several types as text."""
+    """The lines that are objects."""
     rows: list[dict[str, Any]] = []
     for line in lines:
         with suppress(ValueError, RecursionError):
             if isinstance(row := json.loads(line), dict):
                 rows.append(row)
+    return _of_rows(rows)
+
+
+def _of_rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Rows of any types; a column whose values are of several types as text."""
     columns: dict[str, pa.Array] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
@@ -631,7 +647,7 @@ def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
 def _avro(file: Any) -> Iterator[pa.RecordBatch]:
     rows = whole_records(file)
     while part := list(islice(rows, ROWS)):
-        yield pa.RecordBatch.from_pylist(part)
+        yield _of_rows(part)
 
 
 def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
@@ -1002,8 +1018,8 @@ def _flatten(table: pa.Table) -> str:
     if not nested:
         return ""
     return (
-        f"objects and lists, as in {_listed(nested)}, are not looked into: make each of their fields a column of its "
-        "own, read messages from the Avro files of a gateway (docs/mappings.md), or "
+        f"objects and lists, as in {_listed(nested)}, {NESTED}, read messages from the Avro files of a gateway "
+        "(docs/mappings.md), or "
     )
 
 

@@ -46,6 +46,7 @@ from ..runners import read_source
 from .data_preview import (
     ALIKE,
     MALFORMED,
+    NESTED,
     NO_NUMBER,
     STAMPS_END,
     UNSURE,
@@ -84,6 +85,9 @@ _MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 #: What a window of whole hours or minutes has of short data at least.
 _NEARLY_WHOLE = 0.9
 
+#: Share of the readings at a time that their series has already from which it is said.
+_MANY_AGAIN = 0.1
+
 #: What programs write for a missing value, in small letters.
 _NO_LABELS = frozenset({"nan", "null", "none", "nil", "na", "n/a", "#n/a"})
 
@@ -113,6 +117,10 @@ _PUBLIC_NAMES = (
 )
 _TWO_HOURS = "an hour that a clock set back doubles is told apart by the order of rows, readings.ambiguous: in-order"
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
+_AGAIN = (
+    "are at a time at which their series has another one, and one in a slot counts: see whether it is the series that "
+    "is meant, and whether rows stand twice"
+)
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
@@ -744,9 +752,11 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
     marks = UNSURE if lost.unsure else NO_NUMBER
     no_time = _NO_HOUR if look.measured.interval_us == HOUR_US else _NO_TIME
     are_ends = not look.measured.rises and any(map(STAMPS_END.search, columns.time))
+    is_again = look.measured.again >= _MANY_AGAIN
     rows = (
         ("malformed", lost.malformed, f"{percent(lost.malformed)} of the lines, rejected: {MALFORMED}"),
         ("series", True, _said_series(look)),
+        ("at once", is_again, f"{percent(look.measured.again)} of the readings {_AGAIN}"),
         ("names", lost.alike, f"{lost.alike:,} {ALIKE}"),
         ("time", True, _said_time(look, windows, zone)),
         ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {no_time}"),
@@ -756,6 +766,7 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
         ("thousands", is_long and columns.value in look.layout.grouped, _THOUSANDS),
         ("counter", look.measured.rises, _COUNTER if is_long else _WIDE_COUNTER),
         ("not used", numbers, not_used),
+        ("nested", beside.nested, f"objects and lists, as in {listed(beside.nested, _SHOWN)}, {NESTED}"),
         ("not read", beside.unread, f"{listed(beside.unread, _SHOWN)}: {_NOT_READ}"),
         ("labels", beside.labels, f"in {', '.join(beside.labels[:_SHOWN])}: --value counts them"),
         ("made public", beside.without, _PUBLIC_NAMES.format(len(beside.without), listed(beside.without, _SHOWN))),
@@ -836,7 +847,10 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     replaced = [("replaced", ", ".join(path.name for path in there))] if there else []
     if with_history is None:
         if hold_out:
-            raise CommandError("--hold-out: the data are one series, so none can be held out of what is published")
+            why = (text for name, text in guessed.said if name in ("at once", "nested"))
+            raise CommandError(
+                "; ".join(["--hold-out: the data are one series, so none can be held out of what is published", *why])
+            )
         _write(dict.fromkeys(beside, guessed.gateway) | files)
         return replaced, 0
     with writing(output, _ELSEWHERE):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -604,10 +605,11 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
 @pytest.mark.parametrize(
     ("above", "mark", "count", "begin"),
     [
-        ("Export;;\nKunde;4711;\n\n", ";", 3, "it has 2 columns '';"),
-        ("Lastgang\n\n", ";", 2, "none of its columns, Lastgang, looks like a time;"),
+        ("Datum;;\nKunde;4711;\n\n", ";", 3, "it has 2 columns '';"),
+        ("Zeitraum\n\n", ";", 2, "none of its columns, Zeitraum, looks like a time;"),
         ("Lastgang\n", ",", 1, "its first line has 1 column, and the lines below it have 3;"),
         ("2024-03-01;2024-03-02;\n", ";", 1, "its first line looks like data,"),
+        ("Export;erzeugt 2024;\n", ";", 1, "its first line names no time;"),
     ],
 )
 def test_lines_above_the_names_of_the_columns_are_counted(
@@ -850,6 +852,32 @@ def test_columns_of_objects_are_named_with_what_to_do(tmp_path: Path) -> None:
         done = begun_on(tmp_path, end, rows, "--value", "m.p")
         assert done.said(f"--value 'm.p': {tmp_path / f'x.{end}'} has no column of numbers; {flatten}")
         assert done.said("or name a column of labels")
+
+
+def test_columns_of_objects_beside_a_value_are_said_and_readings_at_once_counted(tmp_path: Path) -> None:
+    rows = [
+        {"ts": at.isoformat(), "p": slot % 5, "m": {"id": name}} for name in METERS for slot, at in enumerate(STEPS)
+    ]
+    done = begun_on(tmp_path, "jsonl", rows)
+    assert done.said("objects and lists, as in m, are not looked into: make each of their fields a column of its own")
+    assert done.said("66.7% of the readings are at a time at which their series has another one")
+    begun_on(tmp_path, "jsonl", rows, "--hold-out", "0.5").ended(
+        2, "--hold-out: the data are one series, so none can be held out of what is published; 66.7% of the", "as in m"
+    )
+    flat = [{**row, "meter": row["m"]["id"]} for row in rows]
+    assert not begun_on(tmp_path, "jsonl", flat).said("at a time at which")
+
+
+def test_a_home_and_not_its_meter_is_the_series(tmp_path: Path) -> None:
+    rows = [f"{home},m{at},{step.isoformat()},0.5" for home in METERS for step in STEPS for at in (1, 2)]
+    done = begun(tmp_path, "home,meter,time,kwh", rows)
+    done.ended(0, "series column home, 3 seen", "50.0% of the readings are at a time at which their series")
+
+
+def test_a_packing_that_is_not_read_is_named_with_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.zst").write_bytes(b"")
+    done = call("init", tmp_path / "x.jsonl.zst", "-o", tmp_path / "settings.yaml")
+    done.ended(2, "one of the endings .parquet, .pq,", "and behind it, where text is packed, one of .gz, .bz2, .zip")
 
 
 def test_commas_with_three_decimals_are_decimal_marks_between_semicolons(tmp_path: Path) -> None:
@@ -1123,6 +1151,20 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
 @pytest.mark.parametrize("line", ["meter,ti\x1b[2Jme,kwh", "m\x00eter,time,kwh"])
 def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line: str) -> None:
     begun(tmp_path, f"{line}\nm,1,2\n", ()).ended(5, "its first line is not a line of text")
+
+
+def test_an_avro_column_may_have_a_union_of_numbers(tmp_path: Path) -> None:
+    kinds = ["null", "double", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}]
+    fields = [{"name": "meter", "type": "string"}, {"name": "time", "type": "string"}, {"name": "kwh", "type": kinds}]
+    names, *rows = (line.split(",") for line in lines().splitlines())
+    made = [
+        dict(zip(names, row, strict=True)) | {"kwh": (None, float(row[2]), Decimal(row[2]))[at % 3]}
+        for at, row in enumerate(rows)
+    ]
+    with (tmp_path / "x.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, made)
+    call("init", tmp_path / "x.avro", "-o", tmp_path / "settings.yaml").ended(0, "value column kwh, kWh")
+    assert checked(tmp_path)["counts"] == 192
 
 
 def test_lines_of_json_may_have_texts_for_numbers_and_be_damaged(tmp_path: Path) -> None:
