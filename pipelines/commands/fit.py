@@ -66,7 +66,7 @@ from ..connectors.job_io import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
 from ..errors import CommandError, writing
 from ..runners import new_pipeline, options_of, read_source
-from .data_preview import FORMATS, format_of
+from .data_preview import FORMATS, format_of, without_packing
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
 _RESULTS: dict[tuple[int, str], Any] = {}
@@ -120,7 +120,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
             if named is None:
                 raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
             output = Path(named)
-    elif path.suffix.lower() in FORMATS:
+    elif without_packing(path).suffix.lower() in FORMATS:
         settings = _settings_for(path, columns)
         output = Path("model.json") if output is None else output
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import Counter
@@ -58,10 +59,12 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.pipelines.commands.fit._MOST_ROWS", 0)
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro", "csv.gz"])
 def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: Path, form: str) -> None:
     rows = readings()
-    path = write_as(form, tmp_path / f"history.{form}", rows)
+    path = write_as(form.removesuffix(".gz"), tmp_path / f"history.{form}", rows)
+    if form.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
     call("fit", path, *POOLED, "-o", tmp_path / "model.json", *OPTIONS, *EDGES).ended(0)
     model = Model.load(tmp_path / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES))
