@@ -5,6 +5,7 @@ The guesses go into a settings file that its author reads; nothing else uses the
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime as dt
 import glob
@@ -546,7 +547,9 @@ def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _Firs
         layout = layout_of(path, value) if file_format == "csv" else Layout()
         has_own_packing = file_format in ("parquet", "avro")
         with open_regular(path) if has_own_packing else open_text(str(path), layout.encoding) as file:
-            rows_of = {"csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}.get(file_format)
+            rows_of = {"csv": partial(batches_of, layout), "jsonl": partial(_jsonl, path), "avro": _avro}.get(
+                file_format
+            )
             batches = pq.ParquetFile(file).iter_batches() if rows_of is None else rows_of(file)
             taken: list[pa.RecordBatch] = []
             rows = 0
@@ -598,8 +601,10 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
-def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
+def _jsonl(path: Path, file: Any) -> Iterator[pa.RecordBatch]:
     lines = list(islice(file, ROWS))
+    if lines and lines[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceFileError(f"{path}: its lines are UTF-16, and lines of JSON are read as UTF-8; save it so")
     try:
         yield from _json(b"".join(lines)).to_batches() if lines else ()
     except pa.ArrowInvalid:

@@ -17,6 +17,7 @@ import os
 import re
 import secrets
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from pydantic import ValidationError
 
 from ...privacy.estimation.per_series import largest_cover
 from ...schemas.files import write_whole
+from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import KafkaSource
 from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
@@ -903,11 +905,19 @@ def _write(files: Mapping[Path, str]) -> None:
 
 
 def series_of(settings: Settings) -> list[str]:
-    """The names of all series in the files of a source, sorted."""
-    names = set[str]()
+    """The names of all series in the files of a source, sorted.
+
+    Raises:
+        CommandError: there is none, because every row is rejected.
+    """
+    names, lost = set[str](), Counter[RejectReason]()
     for _, decoded in read_source(settings).decoded():
+        lost.update({one.reason: len(one.positions) for one in decoded.rejects})
         if decoded.readings is not None:
             names.update(decoded.readings.column("series").unique().to_pylist())
+    if not names:
+        why = "; ".join(f"{rows:,} rejected: {one.text}" for one, rows in lost.items())
+        raise CommandError(f"a run has no reading of the data: {why}", ExitCode.SOURCE)
     return sorted(names)
 
 

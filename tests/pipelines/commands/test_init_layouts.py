@@ -864,7 +864,7 @@ def test_columns_of_objects_beside_a_value_are_said_and_readings_at_once_counted
     begun_on(tmp_path, "jsonl", rows, "--hold-out", "0.5").ended(
         2, "--hold-out: the data are one series, so none can be held out of what is published; 66.7% of the", "as in m"
     )
-    flat = [{**row, "meter": row["m"]["id"]} for row in rows]
+    flat = [{**row, "meter": METERS[at // len(STEPS)]} for at, row in enumerate(rows)]
     assert not begun_on(tmp_path, "jsonl", flat).said("at a time at which")
 
 
@@ -1151,6 +1151,18 @@ def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(
 @pytest.mark.parametrize("line", ["meter,ti\x1b[2Jme,kwh", "m\x00eter,time,kwh"])
 def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line: str) -> None:
     begun(tmp_path, f"{line}\nm,1,2\n", ()).ended(5, "its first line is not a line of text")
+
+
+def test_settings_that_read_nothing_are_not_written(tmp_path: Path) -> None:
+    rows = [{"meter": "m1", "time": at.isoformat(), "kwh": 0.5} for at in STEPS]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-16")
+    call("init", tmp_path / "x.jsonl", "-o", tmp_path / "settings.yaml").ended(
+        5, "its lines are UTF-16, and lines of JSON are read as UTF-8; save it so"
+    )
+    begun_on(tmp_path, "parquet", [{**row, "kwh": float("nan")} for row in [*rows, {**rows[0], "meter": "m2"}]]).ended(
+        5, "a run has no reading of the data: 97 rejected: the value is NaN or infinite"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.jsonl", "x.parquet"]
 
 
 def test_an_avro_column_may_have_a_union_of_numbers(tmp_path: Path) -> None:
