@@ -232,7 +232,9 @@ def _promise(facts: DomainFacts) -> dict[str, str]:
         "trusted; readers of releases and of this report are not",
         "public by assumption": assumed,
         "not protected": "what series have in common (weather, a holiday), what a better model than the belief knows, "
-        "several devices of the same people in different series, and the time at which a row appears (side channel)",
+        "such as holidays and seasons (what a whole week tells of a slot is not bounded), several devices of the same "
+        "people in different series, the history of a fitted belief (noise, belief and model id are functions of its "
+        "exact counts), and the time at which a row appears (side channel)",
         "left to the operator": "the lower layers of the guidelines' pyramid: security and access control of readings, "
         "ledger and logs, exposure while data are collected, retention",
     }

@@ -85,6 +85,7 @@ def test_the_report_contains_the_terms_of_the_guidelines_and_the_limits(made: Ma
     for words in (
         "NIST SP 800-226", "unit of privacy", "trust model", "privacy budget", "one slot (30min) of one series",
         "not protected", "It is not differential privacy with independent records", "--model FILE adds it",
+        "what a whole week tells of a slot is not bounded", "the history of a fitted belief",
     ):  # fmt: skip
         assert words in text, words
 
