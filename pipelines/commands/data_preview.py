@@ -819,6 +819,9 @@ def _long(found: _FirstRows, value: str | None) -> _Seen:
     times = _times_of(table)
     if times is None:
         way = "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+        counted = [name for name in _number_columns(table) if TIME.search(name)]
+        if counted:  # one of seconds since 1970 would be a time
+            way = f"write the numbers in {_listed(counted)}, such as days of a spreadsheet, as 2024-03-01 00:15"
         header = header_below(found.path) if found.format == "csv" else ""
         raise CommandError(
             f"{found.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "

@@ -1153,6 +1153,11 @@ def test_a_first_line_with_control_characters_is_not_shown(tmp_path: Path, line:
     begun(tmp_path, f"{line}\nm,1,2\n", ()).ended(5, "its first line is not a line of text")
 
 
+def test_days_of_a_spreadsheet_are_not_taken_for_times_and_named(tmp_path: Path) -> None:
+    done = begun(tmp_path, "meter,time,kwh", [f"m1,{45352 + slot / 48:.5f},0.5" for slot in range(96)])
+    done.ended(2, "looks like a time; write the numbers in time, such as days of a spreadsheet, as 2024-03-01 00:15")
+
+
 def test_settings_that_read_nothing_are_not_written(tmp_path: Path) -> None:
     rows = [{"meter": "m1", "time": at.isoformat(), "kwh": 0.5} for at in STEPS]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-16")
