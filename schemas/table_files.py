@@ -266,8 +266,9 @@ def _plain(data: bytes) -> Iterable[dict[str, Any]]:
     if data.startswith(b"Obj\x01"):
         return cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
     if data.startswith(b"{") or not data:
-        return (json.loads(line) for line in data.decode().split("\n")[:-1])
-    return csv.DictReader(io.StringIO(data.decode(), newline=""))
+        # the last line may end without a line feed, where another program wrote the file anew
+        return (json.loads(line) for line in data.decode().split("\n") if line.strip())
+    return csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
 
 
 def _value(value: Any, field: pa.Field) -> Any:
@@ -308,7 +309,8 @@ _LATER: dict[str, Any] = {field.name: field.default for field in fields(Release)
 
 #: What readers raise at the content of a file that holds something else.
 _UNREADABLE = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, StopIteration, pa.ArrowException
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, StopIteration, csv.Error,
+    pa.ArrowException,
 )  # fmt: skip
 
 
@@ -424,7 +426,7 @@ def _columns(path: Path) -> list[str]:
             return [field["name"] for field in schema["fields"]]
         if head.startswith(b"{"):
             return list(json.loads(head))
-        return head.decode().rstrip("\r\n").split(",") if head else RELEASE_SCHEMA.names
+        return next(csv.reader([head.decode("utf-8-sig")])) if head else RELEASE_SCHEMA.names
 
 
 def _completed(path: Path, form: RowForm) -> pa.Table:

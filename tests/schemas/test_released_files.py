@@ -34,6 +34,20 @@ def test_each_format_of_a_sink_gives_the_same_table(form: FileFormat, tmp_path: 
     assert sorted(found["count"].to_pylist()) == [-2, 1, 3, 4, 5, 6]
 
 
+def test_rows_that_another_program_wrote_anew_are_all_read(tmp_path: Path) -> None:
+    table = pa.Table.from_batches([make_batch()])
+    for form in ("jsonl", "csv"):
+        write_rows(tmp_path / "rows", form, table)
+        whole, written = read_releases(tmp_path / "rows"), (tmp_path / "rows").read_bytes()
+        head, _, rows = written.partition(b"\n")
+        anew = [written.rstrip(b"\n"), written.replace(b"\n", b"\r\n"), written + b"\n"]
+        if form == "csv":
+            anew += [b"\xef\xbb\xbf" + written, b'"' + head.replace(b",", b'","') + b'"\n' + rows]
+        for content in anew:
+            (tmp_path / "rows").write_bytes(content)
+            assert read_releases(tmp_path / "rows").equals(whole)
+
+
 def test_a_row_of_a_count_has_its_bin_band_and_provenance() -> None:
     found = tidy(make_batch()).to_pylist()
     assert [(row["bin_low"], row["bin_high"]) for row in found[:3]] == [(None, 250), (250, 500), (500, None)]
@@ -131,6 +145,7 @@ def test_a_file_without_releases_is_reported_without_its_content(tmp_path: Path)
         ("c.bin", b"\xff\xfe\x00secret-7"),
         ("d.parquet", b"PAR1secret-7"),
         ("e.avro", b"Obj\x01secret-7"),
+        ("f.csv", b"secret-7" * 20_000),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(FileError, match="holds no releases") as caught:
