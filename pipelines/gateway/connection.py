@@ -286,8 +286,8 @@ class Connection:
         epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
-        refused: whether the broker, which took the session before, does not take user, password or filters now, or
-            one side does not take the other's certificate.
+        refused: whether the broker, which took the session before, does not take user, password, filters or messages
+            now, or one side does not take the other's certificate.
     """
 
     def __init__(
@@ -304,6 +304,7 @@ class Connection:
         self._closing = False
         self._not_taken = False
         self._accepted = False
+        self._wrote: bool | None = None  # whether the newest message was taken; ``None`` if none ever was
         self._tried = False
         self._alert: str | None = None
         self._advice: str | None = None
@@ -568,7 +569,7 @@ class Connection:
     def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
         self._not_taken = reason.value >= FAILURE
         if self._not_taken:
-            self._fail(reason, "does not take the connection", login=True)
+            self._fail(reason, "does not take the connection", before=self._accepted)
             return
         # before the library publishes once more what the old connection did not confirm: the owner does that itself,
         # and a message that is dropped later counts against the library's limit of messages under way for ever
@@ -598,7 +599,7 @@ class Connection:
     def _taken(self) -> None:
         """The broker has taken login and filters."""
         self.ready = self._accepted = True
-        self.refused = False
+        self.refused = self._wrote is False
         self._client.on_log = None  # it would write out each message
 
     def _subscribe(self, client: Any) -> None:
@@ -614,7 +615,7 @@ class Connection:
         filter_ = self._unanswered.pop(number, "")
         for reason in reasons:
             if reason.value >= FAILURE:
-                self._fail(reason, f"does not take the subscription {filter_!r}", login=True)
+                self._fail(reason, f"does not take the subscription {filter_!r}", before=self._accepted)
                 client.disconnect()
                 return
         if not self._unanswered:
@@ -651,15 +652,20 @@ class Connection:
 
     def _published(self, _: Any, __: Any, packet: int, reason: Any, ___: Any) -> None:
         if reason.value >= FAILURE:
-            self._fail(reason, "does not take a message")
+            self._fail(reason, "does not take a message", before=self._wrote is not None)
+            self._wrote = None if self._wrote is None else False
             self._client.disconnect()
-        elif self._on_sent is not None:
+            return
+        if self._wrote is False:
+            self.refused = False
+        self._wrote = True
+        if self._on_sent is not None:
             self._on_sent(packet)
 
     def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         by_server = flags.is_disconnect_packet_from_server
         if by_server:
-            self._fail(reason, "ended the connection", login=True)
+            self._fail(reason, "ended the connection", before=self._accepted)
         # the library gives the same reason where the broker does not take the connection
         self._ended(unreadable=reason.value == UNREADABLE and not by_server and not self._not_taken)
 
@@ -693,10 +699,10 @@ class Connection:
                 self._later(port or _why(self._session, self._state, ending, self._advice))
         self._advice = None
 
-    def _fail(self, reason: Any, what: str, *, login: bool = False) -> None:
-        """Note a reason code that stays; say one that may pass, as those of a login that was taken before."""
+    def _fail(self, reason: Any, what: str, *, before: bool) -> None:
+        """Note a reason code that stays; say one that may pass, as that of a right which was there before."""
         advice = lasting(reason.value)
-        if login and self._accepted and reason.value in _OF_LOGINS:
+        if before and reason.value in _OF_LOGINS:
             self.refused = True
             self._advice = f"{what} ({reason}), which it did before: {advice}"
         elif advice is not None:

@@ -1330,8 +1330,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a gateway ends when its broker has changed its password",
         file="pipelines/gateway/connection.py",
-        old="if login and self._accepted and",
-        new="if False and",
+        old="if before and reason.value in",
+        new="if False and reason.value in",
         tests=("tests/pipelines/gateway/test_connection.py",),
     ),
     Mutant(

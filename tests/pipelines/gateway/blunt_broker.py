@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from .threaded_broker import ThreadedBroker, packets
 
-CONNECT, CONNACK, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x40, 0x80, 0x90
+CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x30, 0x40, 0x80, 0x90
 
 
 def integer(value: int) -> bytes:

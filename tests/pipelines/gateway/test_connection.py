@@ -35,7 +35,7 @@ from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
 from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
-from .blunt_broker import CONNACK, CONNECT, SUBACK, SUBSCRIBE, packet
+from .blunt_broker import CONNACK, CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, packet
 from .deaf_broker import DeafBroker
 from .threaded_broker import ThreadedBroker, packets
 
@@ -303,6 +303,69 @@ def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
     until(lambda: connection.ready)
     assert not connection.refused
     assert connection.epoch == 2
+    connection.close()
+    broker.close()
+
+
+class RightsBroker(ThreadedBroker):
+    """Takes every connection, and messages for as long as the user has the right to write."""
+
+    def __init__(self, *, writable: bool) -> None:
+        self.writable = writable
+        super().__init__()
+
+    def talk(self, peer: socket.socket) -> None:
+        for first, body in packets(peer):
+            if first[0] & 0xF0 == CONNECT:
+                peer.sendall(packet(CONNACK, bytes(3)))
+            elif first[0] & 0xF0 == PUBLISH:
+                behind = 2 + int.from_bytes(body[:2], "big")
+                peer.sendall(packet(PUBACK, body[behind : behind + 2] + bytes([0 if self.writable else 0x87, 0])))
+
+
+@pytest.mark.assures("gateway", "A right to write that is taken away while a gateway runs is waited for")
+def test_a_right_to_write_that_is_taken_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    caplog.set_level("WARNING", "quiltstream.gateway")
+    broker, confirmed = RightsBroker(writable=True), list[int]()
+    connection = Connection(Session("127.0.0.1", broker.port, "c"), on_sent=confirmed.append)
+    connection._backoff.longest = 0.01
+
+    def publish_once() -> None:
+        while not connection.ready:
+            connection.turn(0.01)
+        before = len(confirmed)
+        connection.publish("t", b"", retain=False)
+        while len(confirmed) == before and connection.connected:
+            connection.turn(0.01)
+
+    publish_once()
+    assert len(confirmed) == 1
+    broker.writable = False
+    for _ in range(3):
+        publish_once()
+        while not connection.ready:
+            connection.turn(0.01)
+        # connected again, and no message is taken yet
+        assert connection.refused
+    assert len(confirmed) == 1
+    assert "does not take a message (Not authorized), which it did before: not authorised; give this" in caplog.text
+    broker.writable = True
+    publish_once()
+    assert (len(confirmed), connection.refused) == (2, False)
+    connection.close()
+    broker.close()
+
+
+def test_a_right_to_write_that_was_never_there_ends_the_gateway() -> None:
+    pytest.importorskip("paho.mqtt.client")
+    broker = RightsBroker(writable=False)
+    connection = Connection(Session("127.0.0.1", broker.port, "c"))
+    while not connection.ready:
+        connection.turn(0.01)
+    connection.publish("t", b"", retain=False)
+    with pytest.raises(BrokerError, match="does not take a message"):
+        list(iter(lambda: connection.turn(0.01), 0))
     connection.close()
     broker.close()
 
