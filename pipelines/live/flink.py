@@ -338,6 +338,10 @@ _CONNECT_S = 3.0
 _REFUSED = re.compile(
     r"(?:Connection refused|No route to host|connection timed out)[^\n]{0,200}?:(\d{1,5})\b", re.IGNORECASE
 )
+#: Seconds for which all tasks have to run before settings that workers refused are taken as accepted: each further
+#: try of the cluster runs until its workers are there, and refuse them again.
+_ACCEPTED_S = 60.0
+
 _UNFIT = (
     "its workers refuse the settings, or the state of another job that it takes up, and every further try ends so. The "
     "job's pages in the cluster name the setting: set it back, or begin the job anew without --savepoint_path"
@@ -393,6 +397,7 @@ class FlinkHealth(FlinkJob):
         self._pool, self._clock = pool, clock
         self._beats: dict[str, tuple[int, float]] = {}
         self._had = False
+        self._unfit: tuple[Trouble, float] | None = None
 
     def trouble(self) -> Trouble | None:
         """Why the job cannot go on now; ``None`` if all of its tasks run, or it has not begun, or is over."""
@@ -418,12 +423,12 @@ class FlinkHealth(FlinkJob):
                 sure=True,
             )
         if not still:
-            return None
+            return self._still_unfit()
         do_not = f"{still} of {plural(job.total, 'task')} of the job do not run in {self.where}"
         then = "The job waits for it, and what is on record stays"
         if not managers:
             return Trouble(Cause.TASKMANAGER, f"{do_not}: no TaskManager is left in it; start one. {then}", sure=had)
-        if (found := self._pool_or_part(job.id, do_not)) is not None:
+        if (found := self._pool_or_part(job.id, do_not) or self._still_unfit()) is not None:
             return found
         has = f"{plural(managers, 'TaskManager')} with {plural(free, 'free slot')}"
         may = "which may be too few, or the job fails again and again; look at its pages"
@@ -444,8 +449,15 @@ class FlinkHealth(FlinkJob):
             if found["kind"].endswith("UnavailableError"):
                 return Trouble(Cause.SINK, f"{do_not}: its workers cannot use a broker ({found['kind']})")
             if found["kind"] == SettingsError.__name__:
-                return Trouble(Cause.FAILED, f"{do_not}: {_UNFIT}", sure=True)
+                self._unfit = Trouble(Cause.FAILED, f"{do_not}: {_UNFIT}", sure=True), self._clock()
+                return self._unfit[0]
         return None
+
+    def _still_unfit(self) -> Trouble | None:
+        """That workers refused the settings, while a further try has not run for long enough."""
+        if self._unfit is not None and self._clock() - self._unfit[1] >= _ACCEPTED_S:
+            self._unfit = None
+        return None if self._unfit is None else self._unfit[0]
 
     def _newest_failure(self, job: str) -> str:
         answer = self._call("GET", f"/jobs/{job}/exceptions?maxExceptions=1")

@@ -218,6 +218,33 @@ def test_the_missing_dependency_of_failing_workers_is_named(api: Api, line: str,
     assert "secret" not in found.text
 
 
+def test_refused_settings_stay_reported_while_flink_tries_the_job_again(api: Api) -> None:
+    now = [0.0]
+    health = FlinkHealth(api.place, NAME, clock=lambda: now[0])
+    api.manager()
+    api.failures = ["quiltstream.schemas.settings.base.SettingsError: secret"]
+
+    def cause(state: str, running: int) -> Cause | None:
+        api.jobs = []
+        api.job(state, running=running)
+        api.managers[0]["timeSinceLastHeartbeat"] = now[0]
+        found = health.trouble()
+        return None if found is None else found.cause
+
+    # all tasks run until their workers are there
+    for at in (0.0, 30.0):
+        now[0] = at
+        assert cause("RESTARTING", 0) is Cause.FAILED
+        now[0] += 29.0
+        assert cause("RUNNING", 5) is Cause.FAILED
+    # a failure of another kind is the newest
+    api.failures = ["java.lang.RuntimeException"]
+    assert cause("RESTARTING", 0) is Cause.FAILED
+    now[0] += 60.0
+    assert cause("RUNNING", 5) is None
+    assert cause("RESTARTING", 0) is Cause.NO_WORKER
+
+
 def test_an_unusable_cluster_answer_is_reported_without_its_content(api: Api) -> None:
     health = FlinkHealth(api.place, NAME)
     for jobs in ("secret", [{"name": NAME, "state": "RUNNING", "tasks": {"total": "secret"}}], [{"x": "secret"}]):
