@@ -252,13 +252,13 @@ class _FileReader(Reader):
 
     @property
     def _position(self) -> str:
-        half = None if self._half is None else asdict(self._half)
-        at: dict[str, Any] = {"done": self._done.text, "half": half}
+        at: dict[str, Any] = {"half": None if self._half is None else asdict(self._half)}
         if self._lost_us is not None:
             at["lost"] = self._lost_us
         if self._rows.memory:
             at["memory"] = self._rows.memory
-        return json.dumps(at, separators=(",", ":"))
+        # as JSON as it is: written out with each file, a hundred thousand keys would cost more than reading the file
+        return f'{{"done":"{self._done.text}",{json.dumps(at, separators=(",", ":"))[1:]}'
 
     def _raw(self, half: _Half) -> Iterator[tuple[int, int, RawRows]]:
         """The batches of a file from a place on, each with the place behind it."""

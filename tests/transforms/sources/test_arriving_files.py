@@ -185,6 +185,24 @@ def test_a_position_has_bounded_size_per_existing_file(tmp_path: Path) -> None:
     assert feed.reader(0, last.position).read() is None
 
 
+def test_a_file_costs_no_more_json_the_more_files_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner gets the names of all files that were read with each file, and a folder may have 100,000."""
+    written: list[int] = []
+
+    def noted(given: Any, **how: Any) -> str:
+        text = json.JSONEncoder(**how).encode(given)
+        written.append(len(text))
+        return text
+
+    monkeypatch.setattr(arriving_files, "json", SimpleNamespace(dumps=noted, loads=json.loads))
+    for number in range(20):
+        (tmp_path / f"{number}.jsonl").write_text(line(number), encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    pieces = rest_of(feed.reader(0, BEGIN))
+    assert written == written[:1] * 20
+    assert set(json.loads(pieces[-1].position)) == {"done", "half"}
+
+
 def damaged(form: str, path: Path) -> None:
     if form == "parquet":
         pq.write_table(pa.table({"series": ["a"], "time": [ORIGIN], "value": [1.0]}), path)
