@@ -55,7 +55,7 @@ class Tally:
     bytes_in_flight: int = 0  # bytes of these, about
     reconnects: int = 0  # connections after the first
     sessions_lost: int = 0  # connections after the first for which the broker had kept nothing
-    refused: int = 0  # 1 while the broker does not take login or filters that it took before
+    refused: int = 0  # 1 while the broker does not take login, filters or messages that it took before
     back_refused: int = 0  # the same of the connection of the way back
     sent: int = 0  # releases that the broker has
     known: int = 0  # releases that were not sent, because they had been
@@ -107,7 +107,7 @@ _METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
     ("bytes_in_flight", "gauge", "Bytes of these, about"),
     ("reconnects", "counter", "Connections to the broker after the first"),
     ("sessions_lost", "counter", "Connections for which the broker had kept no session"),
-    ("refused", "gauge", "Whether the broker refuses a login or filters that it took before"),
+    ("refused", "gauge", "Whether the broker refuses a login, filters or messages that it took before"),
     ("back_refused", "gauge", "The same of the way back"),
     ("sent", "counter", "Releases that the broker has"),
     ("known", "counter", "Releases that were not sent again"),
