@@ -91,6 +91,8 @@ class _FileReader(Reader):
         self._half = None if at["half"] is None else _Half(**at["half"])
         self._batches: Iterator[tuple[int, int, RawRows]] | None = None
         self._waiting: list[str] = []
+        #: when the last of the files came that the last look found, and those of them that it left
+        self._seen_us, self._left = 0, set[str]()
         self._trouble: str | None = None
         self._denied: dict[str, str] = {}
         self._came_us: int | None = None
@@ -131,11 +133,18 @@ class _FileReader(Reader):
         if self._trouble is None:
             self._trouble = next((unlisted(*one) for one in sorted(found.closed.items())), None)
         there, half = dict.fromkeys(found.paths), None if self._half is None else self._half.path
-        self._waiting = [path for path in there if path not in self._done and path != half][::-1]
+        fresh = [path for path in there if path not in self._done and path != half]
+        # a listing may hold a file and lack one that came before it: what came after all that the last one found is
+        # left for the next one, or the watermark would pass readings that were there in time
+        came = {path: _came_us(path) for path in fresh}
+        self._waiting = [path for path in fresh if came[path] <= self._seen_us or path in self._left][::-1]
+        self._seen_us, self._left = max(came.values(), default=0), set(fresh).difference(self._waiting)
         # a file that is gone cannot come twice: what is kept does not grow with time
         if self._trouble is None:
             self._done.keep(there)
             self._denied = {path: why for path, why in self._denied.items() if path in there}
+        if self._left and not self._waiting:
+            self._look()
 
     def check(self) -> bool:
         """Whether the folders of this machine can be listed; of others only the next look sees it."""
@@ -277,6 +286,13 @@ class _FileReader(Reader):
 
     def close(self) -> None:
         self._waiting, self._half, self._batches = [], None, None
+
+
+def _came_us(path: str) -> int:
+    """When a file of this machine came; 0 where that is not known."""
+    with suppress(OSError, ValueError):
+        return os.stat(path).st_ctime_ns // 1_000 if is_local(path) else 0  # noqa: PTH116 - a name may hold NUL
+    return 0
 
 
 _GONE = "is gone, or does not tell its size"

@@ -28,7 +28,7 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.transforms.completeness import punctuation_of
-from quiltstream.transforms.formats.paths import SourceFileError
+from quiltstream.transforms.formats.paths import Found, SourceFileError, present
 from quiltstream.transforms.sources import arriving_files
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles, StandardInput
 from quiltstream.transforms.sources.contract import BEGIN, Reader, SourceBatch
@@ -183,6 +183,35 @@ def test_a_position_has_bounded_size_per_existing_file(tmp_path: Path) -> None:
     assert len(last.position) < 13 * 260
     assert reader.read() is None
     assert feed.reader(0, last.position).read() is None
+
+
+def test_a_listing_that_lacks_an_earlier_file_settles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a folder is listed, one file may come where the list has passed, and a later one ahead of it."""
+    lacks = [{"1.jsonl"}, set[str](), {"3.jsonl"}, set[str]()]
+
+    def listed(patterns: tuple[str, ...]) -> Found:
+        found, missed = present(patterns), lacks.pop(0) if lacks else set[str]()
+        return replace(found, paths=[path for path in found.paths if Path(path).name not in missed])
+
+    monkeypatch.setattr(arriving_files, "present", listed)
+    monkeypatch.setattr(arriving_files, "_came_us", lambda path: int(Path(path).stem))
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    reader = feed.reader(0, BEGIN)
+    for numbers in ((1, 2), (3, 4)):
+        for number in numbers:
+            (tmp_path / f"{number}.jsonl").write_text(line(number), encoding="utf-8")
+        assert [(values(one), one.settled) for one in rest_of(reader)] == [
+            ([float(numbers[0])], False),
+            ([float(numbers[1])], True),
+        ]
+
+
+def test_a_file_whose_change_time_never_rests_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(1, 100))
+    monkeypatch.setattr(arriving_files, "_came_us", lambda _path: next(moments))
+    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    assert [values(one) for one in rest_of(feed.reader(0, BEGIN))] == [[1.0]]
 
 
 def test_a_file_costs_no_more_json_the_more_files_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
