@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from ...schemas.dead_letters import check_sealing
+from ...schemas.settings.gateway import Back as BackSettings
 from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaReleases, KafkaTarget, Level, Tls, seconds
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, filled
@@ -31,8 +32,6 @@ from .forward import Forward
 from .metrics import RejectFile, Tally
 from .pseudonyms import TopicNames
 from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
-
-S = TypeVar("S")
 
 PathOf = Callable[[str], Path]
 """A path of the settings as seen from here."""
@@ -55,28 +54,28 @@ class Parts:
     options: dict[str, dict[str, Any]] = field(repr=False)
     names: TopicNames | None = None  # what of a topic goes on under a pseudonym, with the key; ``None``: nothing
 
-    def target(self) -> DeliveryTarget:
+    def target(self, given: ForwardSettings) -> DeliveryTarget:
         """The delivery target.
 
         Raises:
             DeliveryError: it cannot be used.
         """
-        to = _there("forward", self.settings.forward).to.chosen
+        to = given.to.chosen
         if isinstance(to, KafkaTarget):
             return KafkaDelivery(to.servers, to.topic, to.key, self.options["forward"])
         return FolderDelivery(self.settings.path(to.path), size=to.size, age=seconds(to.age))
 
-    def source(self, sent: Sent) -> ReleaseSource:
+    def source(self, given: BackSettings, sent: Sent) -> ReleaseSource:
         """Where releases come from.
 
         Raises:
             DeliveryError: it cannot be used.
         """
-        given = _there("back", self.settings.back).from_.chosen
-        if isinstance(given, KafkaReleases):
+        place = given.from_.chosen
+        if isinstance(place, KafkaReleases):
             member = self.settings.back_client_id
-            return KafkaSource(given.servers, given.topic, given.group or member, member, self.options["back"])
-        return FolderSource(self.settings.path(given.path), seconds(given.poll), sent)
+            return KafkaSource(place.servers, place.topic, place.group or member, member, self.options["back"])
+        return FolderSource(self.settings.path(place.path), seconds(place.poll), sent)
 
     def rejects(self) -> RejectFile:
         """The file of dropped messages.
@@ -230,12 +229,6 @@ def receive_maximum(messages: int) -> int:
     return messages - max(2, messages // 10)
 
 
-def _there(name: str, section: S | None) -> S:
-    if section is None:
-        raise ValueError(f"the settings have no section {name}")
-    return section
-
-
 def _writable(name: str, settings: GatewaySettings, text: str | None) -> None:
     """Check that a file could be made, without making anything."""
     if text is None:
@@ -382,7 +375,7 @@ def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[],
     if given is None or parts.forward is None:
         return
     forward = Forward(
-        parts.target(),
+        parts.target(given),
         messages=given.limits.messages,
         bytes_=given.limits.bytes,
         largest=given.limits.message,
@@ -400,7 +393,9 @@ def _back(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[], bo
         return
     sent = Sent(parts.settings.path(given.state))
     try:
-        back = Back(parts.source(sent), sent, prefix=given.prefix, retain=given.retain, tally=tally, rejects=rejects)
+        back = Back(
+            parts.source(given, sent), sent, prefix=given.prefix, retain=given.retain, tally=tally, rejects=rejects
+        )
         back.run(Connection(parts.back, on_sent=back.confirmed), stop, seconds(parts.settings.stop))
     finally:
         sent.close()
