@@ -236,7 +236,7 @@ _GIVEN_UP_S = 300.0
 _EPISODE_S = 60.0
 
 #: What says why no worker looks at the source, where it is known.
-_WHY_NO_WORKER = frozenset({Cause.LEDGER, Cause.RUNNER, Cause.TASKMANAGER, Cause.POOL, Cause.NO_WORKER})
+_WHY_NO_WORKER = frozenset({Cause.LEDGER, Cause.RUNNER, Cause.TASKMANAGER, Cause.POOL, Cause.FAILED, Cause.NO_WORKER})
 
 #: What only workers can tell, and so stays as it was while none is heard.
 _BY_WORKERS = frozenset(

@@ -585,14 +585,15 @@ def test_a_source_excluded_from_windows_is_named_until_it_sends_again() -> None:
     assert post.causes == set()
 
 
-def test_a_certain_component_failure_is_reported_at_once_as_the_cause() -> None:
+@pytest.mark.parametrize("cause", [Cause.POOL, Cause.FAILED])
+def test_a_certain_component_failure_is_reported_at_once_as_the_cause(cause: Cause) -> None:
     post = Post()
-    stuck = Stuck(Cause.POOL, "the worker pool takes no connection", since=post.at, sure=True)
+    stuck = Stuck(cause, "the worker pool takes no connection", since=post.at, sure=True)
     still = post.heartbeat()
     assert post.look(still, stuck=stuck) == ["the worker pool takes no connection"]
     post.after(2 * PATIENCE_S)
     assert post.look(still, stuck=stuck) == []
-    assert post.causes == {"pool-away"}
+    assert post.causes == {cause.value}
 
 
 def test_workers_waiting_for_an_unavailable_ledger_are_not_reported_missing() -> None:
