@@ -4,7 +4,7 @@ The expressions are found, not listed: those that a module holds, and those that
 that are made of its own parts: one character or one match again and again, with an end that fits and one that does not.
 Nothing is timed against a clock. A child process has a bound of processor time which is many times what a linear
 expression takes, and is ended by the system when it is passed; one that grows with the square passes it by far. A push
-tries a quarter of them on short texts, and only what passes the bound there, as a busy machine may make it do, on long
+tries an eighth of them on short texts, and only what passes the bound there, as a busy machine may make it do, on long
 ones.
 """
 
