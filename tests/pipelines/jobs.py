@@ -129,6 +129,13 @@ def job(folder: Path, rows: Iterable[Row] | None = None, **changes: Any) -> Job:
     return made
 
 
+def change(made: Job, **changes: object) -> None:
+    """Other settings for a job; ``None`` takes one out."""
+    document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
+    document.update(changes)
+    made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
+
+
 @dataclass(frozen=True)
 class Done:
     """What a command printed and ended with."""

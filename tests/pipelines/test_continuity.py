@@ -36,8 +36,7 @@ from quiltstream.transforms.sinks import read_release_rows
 
 from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
-from .commands.test_run import change
-from .jobs import Job, call, job
+from .jobs import Job, call, change, job
 
 PORTIONS = ("store", "transforms", "pipelines")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from quiltstream.pipelines import drift, estimation
 from quiltstream.pipelines.live import command
@@ -26,16 +25,9 @@ from quiltstream.store.specs import BeliefChange, Registration
 
 from ..present import present
 from .estimate_jobs import DAY, made, published, run, said, sticky, store, truth, worse_later
-from .jobs import Job, call, readings, write_csv
+from .jobs import call, change, readings, write_csv
 
 pytestmark = pytest.mark.usefixtures("ending")
-
-
-def edited(one: Job, **changes: Any) -> None:
-    """Other settings for the same job."""
-    document = yaml.safe_load(one.settings.read_text(encoding="utf-8"))
-    document.update(changes)
-    one.settings.write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
 def until(day: str) -> dict[str, str]:
@@ -56,12 +48,12 @@ def test_settings_that_contradict_the_recorded_stream_are_reported(
         ({"privacy": {"epsilon": 1.5, "budget": 2.0}}, "privacy.epsilon is 1.5, but on record it is 1.0"),
         ({"windows": {"size": "1d", "start": "2024-03-02", "stop": "2024-03-09"}}, "windows.start is"),
     ):
-        edited(one, **changes)
+        change(one, **changes)
         done = run(one)
         assert done.code != 0
         assert done.said(text), done.err
         one.settings.write_text(held, encoding="utf-8")
-    edited(one, model={"estimate": {"from": {"csv": "others/*.csv"}}}, sink={"parquet": "whole.parquet"}, rejects=None)
+    change(one, model={"estimate": {"from": {"csv": "others/*.csv"}}}, sink={"parquet": "whole.parquet"}, rejects=None)
     call("run", one.settings).ended(2, "goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief")
 
 
@@ -70,7 +62,7 @@ def test_the_use_of_estimates_may_be_changed_during_a_stream(tmp_path: Path) -> 
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, windows=until("2024-03-05"))
     assert run(one).code == 0
-    edited(one, windows=until("2024-03-09"), model={"estimate": estimate | {"change": "join"}})
+    change(one, windows=until("2024-03-09"), model={"estimate": estimate | {"change": "join"}})
     run(one, "--json").ended(0)
     assert published(one) == [("daily", day) for day in range(8)]
 
@@ -79,7 +71,7 @@ def test_private_counting_continues_with_added_windows_and_fixed_settings(tmp_pa
     estimate = {"from": "counts", "every": "2d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
     one = made(tmp_path, estimate, windows=until("2024-03-05"), privacy={"epsilon": 1.0})
     assert run(one).code == 0
-    edited(one, windows=until("2024-03-09"))
+    change(one, windows=until("2024-03-09"))
     done = run(one, "--json").ended(0)
     assert len(said(done)) == 2
     with store(one) as ledger:
@@ -87,11 +79,11 @@ def test_private_counting_continues_with_added_windows_and_fixed_settings(tmp_pa
         assert [entry.window_start for entry in entries] == [0, 2 * DAY, 4 * DAY]
         rows = [row for batch in ledger.releases("streets", "daily-transitions") for row in releases_from_batch(batch)]
         assert all(row.half_width_95 > 2 * row.scale for row in rows)
-    for change, text in (
+    for other, text in (
         ({"every": "4d"}, "model.estimate.every is '4d'"),
         ({"epsilon": 0.5}, "model.estimate.epsilon"),
     ):
-        edited(one, model={"estimate": estimate | change}, privacy={"epsilon": 1.0, "budget": 2.0})
+        change(one, model={"estimate": estimate | other}, privacy={"epsilon": 1.0, "budget": 2.0})
         done = run(one)
         assert done.code != 0
         assert done.said(text), done.err
@@ -110,7 +102,7 @@ def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_
     with store(one) as ledger:
         # not the job's own query either: a larger budget, or another estimate, is still to be chosen
         assert ledger.registered("streets", "daily") is None
-    edited(one, privacy={"epsilon": 1.0, "budget": 9.0})
+    change(one, privacy={"epsilon": 1.0, "budget": 9.0})
     run(one, "--json").ended(0)
     assert published(one) == [("daily", day) for day in range(8)]
 
@@ -150,7 +142,7 @@ def test_a_resumed_job_registers_a_counting_query_added_later(tmp_path: Path) ->
     both = {"epsilon": 1.0, "budget": 9.0}
     one = made(tmp_path, {"from": "readings"}, model=COUNTS["start"], privacy=both, windows=until("2024-03-05"))
     assert run(one).code == 0
-    edited(one, model={"estimate": COUNTS}, windows=until("2024-03-09"))
+    change(one, model={"estimate": COUNTS}, windows=until("2024-03-09"))
     run(one, "--json").ended(0)
     with store(one) as ledger:
         assert present(ledger.registered("streets", "daily-transitions")).query.schedule.stop == 8 * DAY
@@ -163,7 +155,7 @@ def test_estimates_added_later_start_at_the_current_window(tmp_path: Path) -> No
     write_csv(tmp_path / "inbox" / "0.csv", readings(13))
     assert run(one).code == 0
     estimate = {"from": {"csv": "others/*.csv"}, "every": "3d", "start": bounds}
-    edited(one, model={"estimate": estimate}, windows=until("2024-03-13"))
+    change(one, model={"estimate": estimate}, windows=until("2024-03-13"))
     run(one, "--json").ended(0)
     with store(one) as ledger:
         # those of the third and the sixth day lie behind what is charged
@@ -182,7 +174,7 @@ def test_an_estimate_that_conflicts_with_a_commanded_change_is_refused(
     with store(one) as ledger:
         belief = {"kind": "mixing-bounds", "pi_min": 0.18, "gap": 0.9, "gap_kind": "unknown"}
         ledger.change_belief("streets", BeliefChange("switched", belief, "by hand", 6 * DAY))
-    edited(one, windows=until("2024-03-09"))
+    change(one, windows=until("2024-03-09"))
     worse_later(tmp_path, monkeypatch)
     done = run(one, "--json").ended(0)
     (text,) = said(done)

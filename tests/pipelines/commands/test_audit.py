@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,20 +24,7 @@ from quiltstream.transforms.sinks import read_release_rows
 
 from ...released import write_rows
 from ...store.forging import reseal
-from ..jobs import Job, call, job
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    made = job(tmp_path_factory.mktemp("audit"))
-    assert call("run", made.settings).code == 0
-    return made
-
-
-@pytest.fixture
-def copy(ran: Job, tmp_path: Path) -> Job:
-    shutil.copytree(ran.folder, tmp_path / "job")
-    return Job(tmp_path / "job")
+from ..jobs import Job, call
 
 
 def looked(*words: str | Path) -> tuple[int, dict[str, list[dict[str, str]]]]:

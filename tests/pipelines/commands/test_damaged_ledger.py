@@ -16,13 +16,6 @@ from ..jobs import Job, call, job
 Damage = Callable[[sqlite3.Connection], object]
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    made = job(tmp_path_factory.mktemp("ledger"))
-    call("run", made.settings).ended(0)
-    return made
-
-
 def flipped(column: str, table: str) -> Damage:
     """One bit of a value in the middle of a table."""
 

@@ -14,8 +14,7 @@ import pytest
 
 from quiltstream.store.errors import enough_for
 
-from ..jobs import Job, call, job
-from .test_run import change
+from ..jobs import Job, call, change, job
 
 ONE: dict[str, Any] = {"windows": {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"}, "most_error": 0.5}
 
@@ -93,48 +92,42 @@ def test_a_stand_in_belief_is_refused_and_if_accepted_marked_in_every_row(tmp_pa
     assert call("run", made.settings).code == 2
 
 
-def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    made.ledger.rename(tmp_path / "away.db")
-    sink = made.sink.read_bytes()
-    for removed in ((), (made.sink,), ()):
+def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(copy: Job) -> None:
+    copy.ledger.rename(copy.folder / "away.db")
+    sink = copy.sink.read_bytes()
+    for removed in ((), (copy.sink,), ()):
         for path in removed:
             path.unlink()
-        said, done = course(made)["run"], call("run", made.settings)
+        said, done = course(copy)["run"], call("run", copy.settings)
         assert said["code"] == done.code == 4
         assert said["text"].startswith("it stops before anything is charged: ")
         assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
-        forced = json.loads(call("run", "--dry-run", "--history-lost", "--json", made.settings).out)["run"]
+        forced = json.loads(call("run", "--dry-run", "--history-lost", "--json", copy.settings).out)["run"]
         assert forced["code"] == 0
         assert "without the history that was lost (--history-lost), and marks the account for ever" in forced["more"]
-    for path in tmp_path.glob(".*.quiltstream.*"):
+    for path in copy.folder.glob(".*.quiltstream.*"):
         path.unlink()
-    assert course(made)["run"]["code"] == 0  # nothing tells of a ledger
-    made.sink.write_bytes(sink)
-    assert course(made)["run"]["code"] == call("run", made.settings).code == 4
-    change(made, sink={"parquet": "away.db"})
-    assert course(made)["run"]["code"] == call("run", made.settings).code == 2
+    assert course(copy)["run"]["code"] == 0  # nothing tells of a ledger
+    copy.sink.write_bytes(sink)
+    assert course(copy)["run"]["code"] == call("run", copy.settings).code == 4
+    change(copy, sink={"parquet": "away.db"})
+    assert course(copy)["run"]["code"] == call("run", copy.settings).code == 2
 
 
-def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    before = made.ledger.read_bytes()
-    assert course(made)["run"]["code"] == 0
-    assert made.ledger.read_bytes() == before
-    with closing(sqlite3.connect(made.ledger, isolation_level=None)) as connection:
+def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(copy: Job) -> None:
+    before = copy.ledger.read_bytes()
+    assert course(copy)["run"]["code"] == 0
+    assert copy.ledger.read_bytes() == before
+    with closing(sqlite3.connect(copy.ledger, isolation_level=None)) as connection:
         connection.execute("CREATE TRIGGER no BEFORE UPDATE ON quiltstream_meta BEGIN SELECT raise(ABORT, 'no'); END")
-    said, done = course(made)["run"], call("run", made.settings)
+    said, done = course(copy)["run"], call("run", copy.settings)
     assert said["code"] == done.code == 4
     assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
 
 
-def test_a_dry_run_whose_end_depends_on_data_has_exit_code_0(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    change(made, query="another", windows={"size": "1d"}, sink={"parquet": "another.parquet"})
-    done = call("run", "--dry-run", "--json", made.settings)
+def test_a_dry_run_whose_end_depends_on_data_has_exit_code_0(copy: Job) -> None:
+    change(copy, query="another", windows={"size": "1d"}, sink={"parquet": "another.parquet"})
+    done = call("run", "--dry-run", "--json", copy.settings)
     assert (done.code, json.loads(done.out)["run"]["code"]) == (0, None)
 
 
@@ -167,24 +160,20 @@ def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_
     assert call("run", made.settings).said("1 newly on record")
 
 
-def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    change(made, query="again", sink={"parquet": "again.parquet"}, privacy={"epsilon": 8.0, "budget": 1.0})
-    refused = call("run", made.settings).ended(3)
+def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(copy: Job) -> None:
+    change(copy, query="again", sink={"parquet": "again.parquet"}, privacy={"epsilon": 8.0, "budget": 1.0})
+    refused = call("run", copy.settings).ended(3)
     said = " ".join(refused.err.split())
     found = re.search(r"at least (\S+) by `quiltstream ledger budget LEDGER streets (\S+)`, an explicit", said)
     assert found is not None, said
     assert found[1] == found[2]
-    assert call("ledger", "budget", made.ledger, "streets", found[2], "--yes").code == 0
-    assert call("run", made.settings).said("1 newly on record")
+    assert call("ledger", "budget", copy.ledger, "streets", found[2], "--yes").code == 0
+    assert call("run", copy.settings).said("1 newly on record")
 
 
-def test_a_dry_run_goes_by_the_budget_on_record_and_names_that_of_the_settings(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    change(made, privacy={"epsilon": 1.0, "budget": 3})
-    call("run", "--dry-run", made.settings).ended(
+def test_a_dry_run_goes_by_the_budget_on_record_and_names_that_of_the_settings(copy: Job) -> None:
+    change(copy, privacy={"epsilon": 1.0, "budget": 3})
+    call("run", "--dry-run", copy.settings).ended(
         4,
         "1 on record, 3 in the settings: it allows, on an empty account, the whole schedule",
         "privacy.budget is 3.0, but on record it is 1.0",

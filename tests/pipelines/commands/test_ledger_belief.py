@@ -19,8 +19,7 @@ from quiltstream.schemas.states import StateSpace
 from quiltstream.store.store import Store
 
 from ...present import present
-from ..jobs import Job, call, job
-from .test_run import change
+from ..jobs import Job, call, change, job
 
 EDGES = {"states": {"edges": [500], "unit": "W"}}
 #: Believed in the place of ``BOUNDS`` it costs more.

@@ -29,13 +29,6 @@ from ...released import write_rows
 from ..jobs import Job, call, job
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    made = job(tmp_path_factory.mktemp("ledger"))
-    call("run", made.settings).ended(0)
-    return made
-
-
 def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) -> None:
     shown = [call("ledger", "show", where) for where in (ran.ledger, f"sqlite:///{ran.ledger}", ran.settings)]
     assert {done.code for done in shown} == {0}

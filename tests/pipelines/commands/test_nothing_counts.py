@@ -13,9 +13,8 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.registration import register
 
 from ...present import present
-from ..jobs import Job, call, job, readings, write_csv
+from ..jobs import Job, call, change, job, readings, write_csv
 from ..live_jobs import drafts
-from .test_run import change
 
 FEW = ("m1", "m2")
 TEN_YEARS_ON = [(m, t.replace("2024", "2034"), v) for m, t, v in readings(2, FEW)]
@@ -81,17 +80,15 @@ def test_a_run_with_one_counted_reading_publishes(tmp_path: Path) -> None:
     assert sum(row.total or 0 for row in made.rows()) == 1
 
 
-def test_recorded_rows_are_published_from_an_emptied_source(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    first = made.sink.read_bytes()
-    write_csv(made.folder / "readings.csv", [])
-    call("run", made.settings).ended(0)
-    assert made.sink.read_bytes() == first
+def test_recorded_rows_are_published_from_an_emptied_source(copy: Job) -> None:
+    first = copy.sink.read_bytes()
+    write_csv(copy.folder / "readings.csv", [])
+    call("run", copy.settings).ended(0)
+    assert copy.sink.read_bytes() == first
     # a later end would be charged
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-10"})
-    call("run", made.settings).ended(5)
-    with Store(f"sqlite:///{made.ledger}", create=True) as store:
+    change(copy, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-10"})
+    call("run", copy.settings).ended(5)
+    with Store(f"sqlite:///{copy.ledger}", create=True) as store:
         assert len(present(store.registered("streets", "daily")).query.schedule) == 7
         assert store.summary("streets").events == ()
 

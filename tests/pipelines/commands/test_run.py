@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.settings.job import read_settings
@@ -16,27 +14,8 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.registration import register
 
-from ..jobs import HOMES, Done, Job, call, job, readings, write_csv
+from ..jobs import HOMES, Done, Job, call, change, job, readings, write_csv
 from ..live_jobs import drafts
-
-
-def change(made: Job, **changes: object) -> None:
-    document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
-    document.update(changes)
-    made.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Done]:
-    """A job that has run, and what it said; tests that go on from there take ``ran``."""
-    made = job(tmp_path_factory.mktemp("finished") / "job")
-    return made, call("run", made.settings)
-
-
-@pytest.fixture
-def ran(finished: tuple[Job, Done], tmp_path: Path) -> Job:
-    """A copy of the job that has run, with its ledger."""
-    return Job(shutil.copytree(finished[0].folder, tmp_path / "job"))
 
 
 def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finished: tuple[Job, Done]) -> None:
@@ -56,19 +35,19 @@ def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finishe
     assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
-def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(ran: Job) -> None:
-    first = ran.sink.read_bytes()
-    done = call("run", ran.settings).ended(0)
-    assert ran.sink.read_bytes() == first
+def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(copy: Job) -> None:
+    first = copy.sink.read_bytes()
+    done = call("run", copy.settings).ended(0)
+    assert copy.sink.read_bytes() == first
     assert done.said("Nothing was charged: every row was on record already")
     assert done.said("0 newly on record, 7 on record before, of 7")
 
 
-def test_a_changed_input_publishes_the_recorded_rows_and_is_reported(ran: Job) -> None:
-    first = ran.sink.read_bytes()
-    write_csv(ran.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
-    done = call("run", ran.settings)
-    assert ran.sink.read_bytes() == first
+def test_a_changed_input_publishes_the_recorded_rows_and_is_reported(copy: Job) -> None:
+    first = copy.sink.read_bytes()
+    write_csv(copy.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
+    done = call("run", copy.settings)
+    assert copy.sink.read_bytes() == first
     assert done.said("If the input has changed since, their rows are still the old ones")
 
 

@@ -11,8 +11,7 @@ import pytest
 from quiltstream.schemas.table_files import write_parts
 from quiltstream.transforms import sinks
 
-from ..commands.test_run import change
-from ..jobs import Job, call, job
+from ..jobs import Job, call, change, job
 
 
 def contents(folder: Path) -> dict[str, bytes]:

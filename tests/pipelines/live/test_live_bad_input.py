@@ -11,7 +11,6 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
@@ -21,7 +20,7 @@ from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, migrations
 
-from ..jobs import HOMES, Done, Job, readings, write_as, write_csv
+from ..jobs import HOMES, Done, Job, change, readings, write_as, write_csv
 from ..live_jobs import WINDOWS, made, run
 
 
@@ -50,12 +49,6 @@ def one(finished: Path, tmp_path: Path) -> Job:
     """A copy of that job."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Job(tmp_path)
-
-
-def change(one: Job, **changes: Any) -> None:
-    """Change settings; ``None`` takes one out."""
-    document = yaml.safe_load(one.settings.read_text(encoding="utf-8")) | changes
-    one.settings.write_text(yaml.safe_dump({k: v for k, v in document.items() if v is not None}), encoding="utf-8")
 
 
 def stopped(one: Job, code: int) -> Done:
