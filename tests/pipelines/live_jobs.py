@@ -142,6 +142,14 @@ def graph_of(one: Job) -> LiveJob:
     return build.live_job(settings, PrivateHistograms(settings), [])
 
 
+def publish_all(one: Job) -> None:
+    """Put on record what a job waits for."""
+    follower = graph_of(one).follower
+    histograms = PrivateHistograms(read_settings(one.settings))
+    follower.store.publish(follower.registration, drafts(histograms, follower.registration))
+    follower.close()
+
+
 def follow(one: Job, pipeline: Pipeline) -> tuple[LiveProgress, str]:
     """The end of a job whose runner is the test's, and what was printed."""
     said: list[str] = []

@@ -93,6 +93,12 @@ class FakeTarget(DeliveryTarget):
         self.closed = True
 
 
+def stop_after(count: int) -> Callable[[], bool]:
+    """Whether so many turns were made."""
+    turns = iter(range(count))
+    return lambda: next(turns, None) is None
+
+
 class Setting:
     """A line, a target and what is between them."""
 
@@ -105,15 +111,9 @@ class Setting:
 
     def turns(self, count: int = 1, patience: float = 0.0) -> None:
         """So many turns, and none of the ending's."""
-        left = [count]
-
-        def stop() -> bool:
-            left[0] -= 1
-            return left[0] < 0
-
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.forward, "_finish", lambda *_: None)
-            self.forward.run(self.line, stop, patience)
+            self.forward.run(self.line, stop_after(count), patience)
 
 
 def test_a_message_is_acknowledged_only_after_the_target_confirmed_it() -> None:

@@ -24,7 +24,7 @@ from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import call
 from .fake_kafka import Broker, KafkaError
-from .test_forward import FakeLine, FakeTarget, incoming
+from .test_forward import FakeLine, FakeTarget, incoming, stop_after
 
 pytest.importorskip("cryptography.hazmat.primitives.hpke", reason="the extra encrypted is not installed")
 
@@ -46,15 +46,9 @@ class Way:
 
     def turns(self, *messages: Any, count: int = 2) -> None:
         self.line.waiting.extend(messages)
-        left = [count]
-
-        def stop() -> bool:
-            left[0] -= 1
-            return left[0] < 0
-
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.forward, "_finish", lambda *_: None)
-            self.forward.run(self.line, stop, 0.0)
+            self.forward.run(self.line, stop_after(count), 0.0)
 
     def lines(self) -> list[dict[str, Any]]:
         self.rejects.close()

@@ -27,7 +27,7 @@ from quiltstream.transforms.payloads.messages import Messages
 
 from ..jobs import call
 from .fake_kafka import Broker
-from .test_forward import FakeLine, incoming
+from .test_forward import FakeLine, FakeTarget, incoming, stop_after
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
 KEY = PseudonymKey(SECRET.encode())
@@ -70,13 +70,7 @@ def passed(
     line.take = forward.take
     body = json.dumps({"ts": NOON_S, "kwh": 1.5}).encode()
     line.waiting.extend(incoming(at, body, topic=topic) for at, topic in enumerate(topics, 1))
-    left = [2]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    forward.run(line, stop, 5.0)
+    forward.run(line, stop_after(2), 5.0)
     return tally
 
 
@@ -146,26 +140,13 @@ def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
         assert "secret-7" not in repr(broker.records)
 
 
-class Refusing(DeliveryTarget):
+class Refusing(FakeTarget):
     """Refuses every message."""
-
-    def __init__(self) -> None:
-        self.bad: list[int] = []
 
     def offer(self, number: int, message: Any) -> bool:
         self.bad.append(number)
         self.seen = message
         return True
-
-    def had(self) -> list[int]:
-        return []
-
-    def refused(self) -> list[int]:
-        bad, self.bad = self.bad, []
-        return bad
-
-    def close(self, seconds: float) -> None:
-        """Nothing is held."""
 
 
 @pytest.mark.assures(

@@ -58,9 +58,6 @@ def sent(tmp_path: Path) -> Iterator[Sent]:
     one.close()
 
 
-# a topic's level
-
-
 #: All that Python calls a character, surrogates too, and often those that brokers refuse.
 LETTERS = st.characters(codec=None) | st.sampled_from(
     "\x01\x7f\x80\x85\x9f\ud800\udfff\ufdd0\ufdef\ufeff\ufffe\uffff\U0010ffff%/+#$ "
@@ -242,14 +239,11 @@ def test_a_file_that_is_removed_during_a_look_does_not_turn_the_order_around(
 def test_a_long_file_is_read_in_batches_and_recorded_when_complete(tmp_path: Path, sent: Sent) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(b"%d\n" % number for number in range(500)))
     source = FolderSource(tmp_path, 0.0, sent)
-    parts = [source.take(0.01)]
-    source.done()
-    assert sent.file("a.jsonl") is None
-    parts.append(source.take(0.01))
-    source.done()
-    parts.append(source.take(0.01))
-    source.done()
-    assert sent.file("a.jsonl") is not None
+    parts = list[list[bytes]]()
+    for complete in (False, False, True):
+        parts.append(source.take(0.01))
+        source.done()
+        assert (sent.file("a.jsonl") is not None) == complete
     assert [len(part) for part in parts] == [200, 200, 100]
     assert [int(line) for part in parts for line in part] == list(range(500))
 
@@ -336,23 +330,20 @@ def test_a_failed_offset_commit_does_not_end_the_source(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("error", "words"),
     [
-        (KafkaError._AUTHENTICATION, "the credentials or the certificate are not accepted"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorised to read the topic 'releases' in this group"),
+        (KafkaError(KafkaError._AUTHENTICATION), "the credentials or the certificate are not accepted"),
+        (
+            KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED),
+            "not authorised to read the topic 'releases' in this",
+        ),
+        (KafkaError(82, fatal=True), "another gateway of this group may have the same client id"),
     ],
 )
-def test_a_permanent_error_of_the_source_is_raised(code: int, words: str) -> None:
+def test_a_permanent_error_of_the_source_is_raised(error: KafkaError, words: str) -> None:
     source, consumer, _ = kafka_source()
-    consumer.messages.append(record(None, error=KafkaError(code)))
+    consumer.messages.append(record(None, error=error))
     with pytest.raises(DeliveryError, match=words):
-        source.take(0.1)
-
-
-def test_a_consumer_that_gave_up_is_an_error() -> None:
-    source, consumer, _ = kafka_source()
-    consumer.messages.append(record(None, error=KafkaError(82, fatal=True)))
-    with pytest.raises(DeliveryError, match="another gateway of this group may have the same client id"):
         source.take(0.1)
 
 
@@ -418,15 +409,21 @@ class FakeOutlet(Connection):
         self.closed = True
 
 
+def way(sent: Sent, *parts: list[bytes], retain: bool = True) -> tuple[Given, FakeOutlet, Tally, Back]:
+    """What a source gives, to be sent."""
+    source, outlet, tally = Given(*parts), FakeOutlet(), Tally()
+    outlet.back = Back(source, sent, prefix="out", retain=retain, tally=tally, rejects=RejectFile(None))
+    return source, outlet, tally, outlet.back
+
+
 def run(sent: Sent, *parts: list[bytes], breaks: tuple[int, ...] = (), retain: bool = True) -> Any:
     """Everything that a source gives, sent."""
-    source, outlet, tally = Given(*parts), FakeOutlet(), Tally()
-    back = Back(source, sent, prefix="out", retain=retain, tally=tally, rejects=RejectFile(None))
-    outlet.back, outlet.breaks = back, deque(breaks)
+    source, outlet, tally, back = way(sent, *parts, retain=retain)
+    outlet.breaks = deque(breaks)
     back.run(outlet, lambda: not source.parts and source.finished >= len(parts), 1.0)
     assert outlet.closed
     assert source.closed
-    return SimpleNamespace(source=source, outlet=outlet, tally=tally)
+    return SimpleNamespace(outlet=outlet, tally=tally)
 
 
 def test_rows_are_published_as_they_are_under_query_and_key(sent: Sent) -> None:
@@ -489,9 +486,7 @@ def test_a_full_disk_delays_notes_and_ends_nothing(
 def test_a_stop_while_the_disk_is_full_leaves_rows_for_the_next_start(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, outlet, tally = Given([row(1)]), FakeOutlet(), Tally()
-    back = Back(source, sent, prefix="out", retain=True, tally=tally, rejects=RejectFile(None))
-    outlet.back = back
+    source, outlet, tally, back = way(sent, [row(1)])
 
     def full(rows: object) -> None:  # noqa: ARG001 - the signature is that of ``add``
         raise sqlite3.OperationalError("database or disk is full")
@@ -532,19 +527,17 @@ def test_unconfirmed_rows_are_bounded_by_the_send_window(sent: Sent) -> None:
 
 
 def test_stopping_gives_up_at_its_timeout_and_records_no_unconfirmed_row(sent: Sent) -> None:
-    source, outlet = Given([row(1)]), FakeOutlet()
-    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
-    outlet.back, outlet.silent = back, True
+    source, outlet, _, back = way(sent, [row(1)])
+    outlet.silent = True
     back.run(outlet, lambda: bool(outlet.published), 0.1)
     assert source.finished == 0
     assert sent.known([ReleasedRow("r1", "load/k", "x", row(1))]) == [Known.NEW]
 
 
 def test_a_broker_that_confirms_nothing_is_logged(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
-    source, outlet = Given([row(1), row(2)]), FakeOutlet()
-    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    _, outlet, _, back = way(sent, [row(1), row(2)])
     back._stall = Stall(after=0.0)  # pyright: ignore[reportPrivateUsage] - so that the test is quick
-    outlet.back, outlet.silent = back, True
+    outlet.silent = True
     back.run(outlet, lambda: len(outlet.published) == 2, 0.1)
     assert caplog.text.count("the broker has confirmed no release for") == 1
     assert "2 are under way" in caplog.text
@@ -553,10 +546,9 @@ def test_a_broker_that_confirms_nothing_is_logged(sent: Sent, caplog: pytest.Log
 def test_waiting_for_a_connection_is_not_logged_as_missing_confirmations(
     sent: Sent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source, outlet = Given([row(1)]), FakeOutlet()
-    back = Back(source, sent, prefix="out", retain=False, tally=Tally(), rejects=RejectFile(None))
+    source, outlet, _, back = way(sent, [row(1)])
     back._stall = Stall(after=0.0)  # pyright: ignore[reportPrivateUsage] - so that the test is quick
-    outlet.back, outlet.connected = back, False
+    outlet.connected = False
     back.run(outlet, lambda: not source.parts, 0.1)
     assert not outlet.published
     assert not caplog.text

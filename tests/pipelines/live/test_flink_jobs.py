@@ -25,7 +25,7 @@ from quiltstream.transforms import PrivateHistograms
 from ...present import present
 from .. import estimate_jobs
 from ..jobs import Job, call
-from ..live_jobs import Interrupted, Pipeline, Result, drafts, graph_of, made
+from ..live_jobs import Interrupted, Pipeline, Result, graph_of, made, publish_all
 from .flink_api import FlinkApi
 from .flink_jobs import AT_ONCE, FLINK, begun_jobs, followed, in_flink, nowhere
 
@@ -91,15 +91,9 @@ def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
 ) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
     job = api.add("load-1")
-    histograms = PrivateHistograms(read_settings(one.settings))
-
-    def publish() -> None:
-        graph = graph_of(one)
-        graph.follower.store.publish(graph.follower.registration, drafts(histograms, graph.follower.registration))
-        graph.follower.close()
-
+    pipeline = Pipeline(Result(*["RUNNING"] * 9), lambda: publish_all(one))
     # there is nothing left to do, for a job that would be left either
-    state, said = followed(in_flink(one, Pipeline(Result(*["RUNNING"] * 9), publish), api.place, leave=leave))
+    state, said = followed(in_flink(one, pipeline, api.place, leave=leave))
     assert state == "DONE"
     assert api.cancelled == [job]
     assert said[-1].endswith("is over (CANCELED)")

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from contextlib import _GeneratorContextManager, suppress
 from dataclasses import replace
-from pathlib import Path
 from queue import Queue
 from types import FrameType
 from typing import Any
@@ -24,19 +23,11 @@ from quiltstream.pipelines.commands import keep_quiet
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import monitor
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
-from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import connection
 from quiltstream.store.errors import StoreReadOnly
-from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
-from ..live_jobs import Interrupted, Pipeline, Result, drafts, follow, graph_of, made
-
-
-@pytest.fixture
-def one(tmp_path: Path, request: pytest.FixtureRequest) -> Job:
-    request.getfixturevalue("ending")
-    return made(tmp_path)
+from ..live_jobs import Interrupted, Pipeline, Result, follow, graph_of, publish_all
 
 
 def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
@@ -47,15 +38,8 @@ def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
 
 def test_a_job_is_ended_when_its_schedule_is_fully_recorded(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
-    histograms = PrivateHistograms(read_settings(one.settings))
-
-    def publish() -> None:
-        graph = graph_of(one)
-        graph.follower.store.publish(graph.follower.registration, drafts(histograms, graph.follower.registration))
-        graph.follower.close()
-
     result = Result(*["RUNNING"] * 9)
-    progress, _ = follow(one, Pipeline(result, publish))
+    progress, _ = follow(one, Pipeline(result, lambda: publish_all(one)))
     assert result.cancelled
     assert (progress.state, progress.first_missing) == ("DONE", None)
 

@@ -6,16 +6,11 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.errors import OutputError
-from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import monitor, watchdog
 from quiltstream.pipelines.live.flink import FlinkHealth, FlinkJob
 from quiltstream.pipelines.live.monitor import Follower, LiveProgress
@@ -25,7 +20,7 @@ from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Job
-from ..live_jobs import Pipeline, Result, follow, made
+from ..live_jobs import Pipeline, Result, follow
 from .test_health_metric import causes, samples
 
 #: A thread that is waited for ends long before.
@@ -43,17 +38,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     HEALTH_METRICS.reset()
 
 
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """A job whose graph is never run: its runner is the test's."""
-
-    def pipeline(options: PipelineOptions) -> beam.Pipeline:
-        return beam.Pipeline(runner=FnApiRunner(), options=options)
-
-    monkeypatch.setattr(build, "live_pipeline", pipeline)
-    return made(tmp_path)
-
-
 def noticed(cause: Cause) -> threading.Event:
     """An event that happens when the metric tells of a cause."""
     seen, note = threading.Event(), HEALTH_METRICS.note
@@ -65,6 +49,20 @@ def noticed(cause: Cause) -> threading.Event:
 
     HEALTH_METRICS.note = noted  # type: ignore[method-assign]
     return seen
+
+
+class Standing(Result):
+    """A handle that answers a second time when the cause is noticed, by the watchdog's own thread alone."""
+
+    def __init__(self, seen: threading.Event, *states: str) -> None:
+        super().__init__(*states)
+        self.seen, self.asked = seen, 0
+
+    @property
+    def state(self) -> str:
+        self.asked += 1
+        assert self.asked != 2 or self.seen.wait(LONG)
+        return super().state
 
 
 @pytest.fixture(autouse=True)
@@ -80,18 +78,7 @@ def whole_board() -> Iterator[None]:
 def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return(one: Job) -> None:
     seen = noticed(Cause.RUNNER)
 
-    class Standing(Result):
-        asked = 0
-
-        @property
-        def state(self) -> str:
-            self.asked += 1
-            if self.asked == 2:
-                # nobody but the watchdog's own thread can see that
-                assert seen.wait(LONG)
-            return super().state
-
-    _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "RUNNING", "DONE")))
+    _, said = follow(one, Pipeline(Standing(seen, "RUNNING", "RUNNING", "RUNNING", "DONE")))
     assert "warning: the runner has not answered for 0 s when it was asked how the job is" in said
     assert "resumed: the runner answers again" in said
     assert said.index("warning: the runner") < said.index("resumed: the runner")
@@ -220,16 +207,6 @@ def test_a_job_in_a_cluster_with_a_known_address_is_polled_there(one: Job, monke
         asked.append((self.place, self.name))
         return Trouble(Cause.NO_WORKER, "no TaskManager is left")
 
-    class Standing(Result):
-        asked = 0
-
-        @property
-        def state(self) -> str:
-            self.asked += 1
-            if self.asked == 2:
-                assert seen.wait(LONG)
-            return super().state
-
     monkeypatch.setattr(watchdog, "CLUSTER_S", 0.01)
     monkeypatch.setattr(FlinkHealth, "trouble", trouble)
     begun = monitor._watch
@@ -238,6 +215,6 @@ def test_a_job_in_a_cluster_with_a_known_address_is_polled_there(one: Job, monke
         return begun(result, replace(job, flink=FlinkJob("127.0.0.1:1", "mine")), *rest)
 
     monkeypatch.setattr(monitor, "_watch", in_cluster)
-    _, said = follow(one, Pipeline(Standing("RUNNING", "RUNNING", "DONE")))
+    _, said = follow(one, Pipeline(Standing(seen, "RUNNING", "RUNNING", "DONE")))
     assert "no TaskManager is left" in said
     assert set(asked) == {("127.0.0.1:1", "mine")}
