@@ -7,9 +7,9 @@ is then a skip that says why, or a failure where QUILTSTREAM_REQUIRE_SERVERS is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
@@ -20,6 +20,7 @@ from .mosquitto import MosquittoBroker, find_mosquitto
 from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism, prism_arguments
+from .prometheus import find_prometheus
 from .redis_server import RedisServer, find_redis
 from .registry import find_registry
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from .live_bench import Bench
 
 HERE = Path(__file__).parent
+
+T = TypeVar("T")
 
 # shared tests that fail should say with which values
 pytest.register_assert_rewrite(*(f"{__package__}.{name}" for name in ("live_contract", "live_bench", "panes")))
@@ -58,6 +61,14 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
+def there(find: Callable[[], T]) -> T:
+    """What is installed; where it is not, as :func:`missing`."""
+    try:
+        return find()
+    except NotInstalledError as error:
+        missing(str(error))
+
+
 @pytest.fixture(scope="session")
 def postgres_binaries() -> Path:
     """The folder of PostgreSQL's programs."""
@@ -86,10 +97,13 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def prism() -> Path:
     """The Prism binary; ``prism_arguments()`` are Beam's options that use it."""
-    try:
-        return find_prism()
-    except NotInstalledError as error:
-        missing(str(error))
+    return there(find_prism)
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> Path:
+    """Prometheus' program."""
+    return there(find_prometheus)
 
 
 @pytest.fixture
@@ -113,10 +127,7 @@ def bench(tmp_path: Path, prism: Path, bench_kind: type[Bench]) -> Iterator[Benc
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
     """The jars of Kafka's broker."""
-    try:
-        return find_kafka()
-    except NotInstalledError as error:
-        missing(str(error))
+    return there(find_kafka)
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +144,7 @@ def kafka(kafka_jars: Path) -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def registry_program() -> Path:
     """The schema registry's program."""
-    try:
-        return find_registry()
-    except NotInstalledError as error:
-        missing(str(error))
+    return there(find_registry)
 
 
 @pytest.fixture(scope="session")
@@ -159,10 +167,7 @@ def mosquitto(mosquitto_program: Path) -> Iterator[MosquittoBroker]:
 @pytest.fixture(scope="session")
 def flink_programs() -> FlinkPrograms:
     """What a Flink cluster is made of; ``embedded_arguments()`` are Beam's options for a Flink without a cluster."""
-    try:
-        return find_flink()
-    except NotInstalledError as error:
-        missing(str(error))
+    return there(find_flink)
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,11 @@ from quiltstream.schemas.slots import format_instant
 from quiltstream.store.store import Store
 
 from ..deploy.flink_files import PROMETHEUS
-from .conftest import missing
 from .gateway_job import GatewayProcess, Meters, to_folder
-from .installed import NotInstalledError
 from .live_bench import NAMES, Bench, Running
 from .mosquitto import MosquittoBroker
 from .processes import Processes, accepts, alive, free_ports, stopped
-from .prometheus import Prometheus, find_prometheus
+from .prometheus import Prometheus
 from .test_live_restart import prisms_of
 from .test_prometheus import place_of
 
@@ -86,14 +84,6 @@ class Homes:
             number, last = number + 1, now
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    try:
-        return find_prometheus()
-    except NotInstalledError as error:
-        missing(str(error))
-
-
 @pytest.fixture
 def page() -> Iterator[tuple[Processes, int]]:
     """Where the ledger's page will be."""
@@ -142,14 +132,16 @@ def kill_runners(bench: Bench, job: Running, times: int) -> None:
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
 def test_alerts_on_prism_fire_for_each_fault_and_not_in_a_healthy_hour(
-    bench: Bench, program: Path, page: tuple[Processes, int]
+    bench: Bench, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
     present(bench)
     job = bench.start()
     meters = Homes(bench)
     bench.until(lambda: any(one["kind"] == "metrics" for one in job.said), "the job says where its page is")
     bench.until(lambda: bench.windows() > 0, "a window is on record")
-    prometheus = Prometheus(program, {"live": [place_of(job)], "ledger": [serve_ledger(page, bench)]}, hour=HOUR)
+    prometheus = Prometheus(
+        prometheus_program, {"live": [place_of(job)], "ledger": [serve_ledger(page, bench)]}, hour=HOUR
+    )
 
     def fires(*names: str) -> None:
         bench.until(lambda: set(names) <= prometheus.fired(600), f"{names} fire")
@@ -209,13 +201,13 @@ def test_alerts_on_prism_fire_for_each_fault_and_not_in_a_healthy_hour(
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
 def test_alerts_fire_when_the_budget_ends_soon_and_when_windows_are_refused(
-    bench: Bench, program: Path, page: tuple[Processes, int]
+    bench: Bench, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
     bench.settings(**schedule_now(), live=LIVE, privacy={"epsilon": 1.0, "budget": 0.5})
     bench.start()
     homes = Homes(bench)
     bench.until(lambda: bench.windows() > 0, "a window is on record")
-    prometheus = Prometheus(program, {"ledger": [serve_ledger(page, bench)]}, hour=HOUR)
+    prometheus = Prometheus(prometheus_program, {"ledger": [serve_ledger(page, bench)]}, hour=HOUR)
     told = {"QuiltstreamBudgetEndsSoon", "QuiltstreamBudgetSpent"}
     try:
         prometheus.start()
@@ -235,7 +227,7 @@ def counts_at(gateway: GatewayProcess) -> str:
     "deployments", "An hour of a gateway that is well fires no alert at a real Prometheus, and each fault fires its own"
 )
 def test_gateway_alerts_fire_for_each_fault_and_not_in_a_healthy_hour(
-    mosquitto: MosquittoBroker, program: Path
+    mosquitto: MosquittoBroker, prometheus_program: Path
 ) -> None:
     pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     one = GatewayProcess(to_folder(mosquitto.port))
@@ -249,7 +241,7 @@ def test_gateway_alerts_fire_for_each_fault_and_not_in_a_healthy_hour(
         one.start()
         held.start()
         meters.append(Meters(mosquitto.port, range(10**9), rate=50))
-        prometheus = Prometheus(program, {"gateway": [counts_at(one), counts_at(held)]}, hour=HOUR)
+        prometheus = Prometheus(prometheus_program, {"gateway": [counts_at(one), counts_at(held)]}, hour=HOUR)
         asked = prometheus
 
         def fires(name: str) -> None:

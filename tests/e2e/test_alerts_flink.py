@@ -25,10 +25,10 @@ from .kafka_topics import TopicBench
 from .live_bench import NAMES
 from .processes import Processes, stopped
 from .prometheus import Prometheus
-from .test_alerts import SECONDS, Homes, page, present, program, schedule_now, serve_ledger
+from .test_alerts import SECONDS, Homes, page, present, schedule_now, serve_ledger
 from .test_flink_deployment import ShippedCluster, configuration
 
-__all__ = ["page", "program"]
+__all__ = ["page"]
 
 #: Seconds of an hour of the rules.
 HOUR = 75.0
@@ -86,7 +86,7 @@ def bench(cluster: QuickCluster, postgres_url: str, tmp_path: Path) -> Iterator[
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
 def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
-    bench: FlinkBench, cluster: QuickCluster, program: Path, page: tuple[Processes, int]
+    bench: FlinkBench, cluster: QuickCluster, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
     present(bench, idle=None, poll="1s")
     bench.submit()
@@ -95,7 +95,7 @@ def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
     try:
         until(lambda: bench.windows() > 0, "a window is on record")
         places = {"flink": cluster.reporters, "ledger": [serve_ledger(page, bench)]}
-        prometheus = asked = Prometheus(program, places, hour=HOUR)
+        prometheus = asked = Prometheus(prometheus_program, places, hour=HOUR)
 
         def fires(*names: str) -> None:
             until(lambda: set(names) <= asked.fired(900), f"{names} fire")
@@ -152,12 +152,12 @@ def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
     "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
 )
 def test_an_alert_fires_for_a_silent_partition_on_flink(
-    kafka: KafkaBroker, bench: FlinkBench, cluster: QuickCluster, program: Path
+    kafka: KafkaBroker, bench: FlinkBench, cluster: QuickCluster, prometheus_program: Path
 ) -> None:
     topics = TopicBench(kafka, bench, 2)
     topics.settings(**schedule_now(), live={"poll": "1s", "idle": "20s"})
     bench.submit()
-    prometheus = Prometheus(program, {"flink": cluster.reporters}, hour=HOUR)
+    prometheus = Prometheus(prometheus_program, {"flink": cluster.reporters}, hour=HOUR)
 
     def until_sent(partitions: Sequence[int], true: Callable[[], Any], what: str) -> None:
         """Wait while some of the partitions get readings of now."""

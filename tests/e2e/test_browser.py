@@ -16,8 +16,7 @@ from ..pipelines.commands.report_page import Page
 from ..pipelines.jobs import call
 from ..store.samples import domain, drafts, query
 from .chromium import PHONE, find_chromium, laid_out, opened
-from .conftest import missing
-from .installed import NotInstalledError
+from .conftest import there
 
 HOSTILE = "<script>alert(1)</script>\"'"
 NAMES = (HOSTILE, "]]></svg><img src=https://example.invalid/b.png onerror=alert(1)>", "plain")
@@ -51,10 +50,7 @@ def made_in(folder: Path, names: tuple[str, ...], windows: int, *, budget: float
 
 @pytest.fixture(scope="module")
 def browser() -> Path:
-    try:
-        return find_chromium()
-    except NotInstalledError as error:
-        missing(str(error))
+    return there(find_chromium)
 
 
 @pytest.fixture(scope="module")

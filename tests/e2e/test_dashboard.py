@@ -14,8 +14,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from .installed import NotInstalledError
-from .prometheus import Prometheus, find_prometheus
+from .prometheus import Prometheus
 
 pytestmark = pytest.mark.e2e
 
@@ -123,12 +122,8 @@ def begin() -> float:
 
 
 @pytest.fixture(scope="module")
-def prometheus(begin: float) -> Iterator[Prometheus]:
-    try:
-        program = find_prometheus()
-    except NotInstalledError as error:
-        pytest.skip(str(error))
-    server = Prometheus(program, {})
+def prometheus(begin: float, prometheus_program: Path) -> Iterator[Prometheus]:
+    server = Prometheus(prometheus_program, {})
     try:
         server.recall(open_metrics(begin))
         server.start()

@@ -23,10 +23,10 @@ from . import flink
 from .conftest import missing
 from .flink import DIRECT, FlinkCluster, FlinkPrograms
 from .flink_bench import FlinkBench
-from .installed import NotInstalledError, installed
+from .installed import installed
 from .live_bench import readings, truth
 from .processes import alive, descendants, free_ports
-from .prometheus import Prometheus, find_prometheus
+from .prometheus import Prometheus
 from .test_flink_watchdog import NOBODY
 from .test_live_flink import part
 from .test_live_watchdog import MINUTE
@@ -164,12 +164,9 @@ def roomy(flink_programs: FlinkPrograms, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
-def prometheus(cluster: ShippedCluster) -> Iterator[Prometheus]:
+def prometheus(cluster: ShippedCluster, prometheus_program: Path) -> Iterator[Prometheus]:
     """A Prometheus that will scrape the cluster, and nothing else: what it is not to scrape it does not miss."""
-    try:
-        made = Prometheus(find_prometheus(), {"flink": cluster.reporters})
-    except NotInstalledError as error:
-        missing(str(error))
+    made = Prometheus(prometheus_program, {"flink": cluster.reporters})
     yield made
     made.close()
 

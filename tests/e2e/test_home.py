@@ -33,8 +33,7 @@ from ..deploy.flink_files import ROOT
 from ..deploy.systemd_files import HOME, read_unit
 from ..house.pages import blocks, commands
 from ..transforms.payloads.test_meters import telegram
-from .conftest import missing
-from .installed import NotInstalledError
+from .conftest import there
 from .processes import Processes, accepts, free_ports
 from .prometheus import Prometheus, find_prometheus
 from .test_dashboard import PANELS
@@ -228,10 +227,7 @@ class House:
 
 @pytest.fixture
 def house(prism: Path, mosquitto_program: Path) -> Iterator[House]:
-    try:
-        find_prometheus()
-    except NotInstalledError as error:
-        missing(str(error))
+    there(find_prometheus)
     made = House(prism, mosquitto_program)
     try:
         made.settle()

@@ -10,26 +10,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from .conftest import missing
-from .installed import NotInstalledError
 from .kafka import KafkaBroker
 from .kafka_topics import TopicBench
 from .live_bench import DAY, DAY_US, NAMES, ORIGIN, SLOT, Bench, Running
 from .prism import prism_arguments
-from .prometheus import Prometheus, find_prometheus
+from .prometheus import Prometheus
 
 PLACE = {name: number % 2 for number, name in enumerate(NAMES)}
 
 #: Of the second partition: their gateway is away for ten hours of the second day.
 AWAY = [name for name in NAMES if PLACE[name] == 1]
-
-
-@pytest.fixture(scope="module")
-def program() -> Path:
-    try:
-        return find_prometheus()
-    except NotInstalledError as error:
-        missing(str(error))
 
 
 @pytest.fixture
@@ -57,7 +47,7 @@ def every_slot(begin: int, end: int) -> pl.DataFrame:
     "fires while they are well, and those of a lost gateway or TaskManager do",
 )
 def test_a_gateway_outage_beyond_idle_is_shown_in_rows_metrics_and_alerts(
-    kafka: KafkaBroker, bench: Bench, program: Path
+    kafka: KafkaBroker, bench: Bench, prometheus_program: Path
 ) -> None:
     topics = TopicBench(kafka, bench, 2)
     topics.settings(
@@ -68,7 +58,7 @@ def test_a_gateway_outage_beyond_idle_is_shown_in_rows_metrics_and_alerts(
     late = 'quiltstream_live_rejected_total{reason="late"}'
     job = bench.start()
     bench.until(lambda: any(one["kind"] == "metrics" for one in job.said), "the job says where its page is")
-    prometheus = Prometheus(program, {"live": [place_of(job)]})
+    prometheus = Prometheus(prometheus_program, {"live": [place_of(job)]})
 
     def until(names: Sequence[str], last: pl.DataFrame, true: Callable[[], Any], what: str) -> None:
         """Wait while some series go on, by their last readings again, so that their partitions are not silent."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -128,6 +129,11 @@ def count_loss(
     rates = np.array([epsilon_dp for _, _, epsilon_dp in windows])
     likelihood = np.array([np.exp(-rates @ np.abs(np.array(output)[:, np.newaxis] - counts)) for output in outputs])
     return _loss_over_outputs(every, chance, likelihood, len(transition), slots)
+
+
+def true_loss(*release: Any) -> float:
+    """The larger of both."""
+    return max(response_loss(*release), count_loss(*release))
 
 
 def rule(

@@ -299,8 +299,9 @@ class Topic:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeService]:
     """The job's subscription in memory, and a runner that ends with the schedule."""
+    request.getfixturevalue("ending")
     _SHARED["service"] = FakeService(START.timestamp() + 9 * 86_400)
 
     def faked(settings: Settings, group: str | None = None) -> PubSubSubscription:
@@ -309,9 +310,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
             feed, subscription="projects/grid/subscriptions/meters", subscriber=service, stream=begin, now=clock
         )
 
-    def pipeline(options: PipelineOptions) -> beam.Pipeline:
-        return beam.Pipeline(runner=FnApiRunner(), options=options)
-
     def begun(settings: Settings, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:
         admin = Admin(days=30)
         return begun_in_subscription(
@@ -319,7 +317,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
         )
 
     monkeypatch.setattr("quiltstream.transforms.pubsub._WAIT_S", 0.001)
-    monkeypatch.setattr(build, "live_pipeline", pipeline)
     monkeypatch.setattr(pubsub, "begun_in_subscription", begun)
     monkeypatch.setattr(pubsub, "pubsub_source", faked)
     yield _SHARED["service"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job
@@ -23,15 +22,7 @@ from quiltstream.store import Store, migrations
 from ..jobs import HOMES, Done, Job, change, readings, write_as, write_csv
 from ..live_jobs import WINDOWS, made, run
 
-
-def _pipeline(options: PipelineOptions) -> beam.Pipeline:
-    return beam.Pipeline(runner=FnApiRunner(), options=options)
-
-
-@pytest.fixture(autouse=True)
-def ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run live jobs by a runner that ends when their schedule does."""
-    monkeypatch.setattr(job, "live_pipeline", _pipeline)
+pytestmark = pytest.mark.usefixtures("ending")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a job that has published its whole schedule."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(job, "live_pipeline", _pipeline)
+        patched.setattr(job, "live_pipeline", lambda options: beam.Pipeline(runner=FnApiRunner(), options=options))
         assert run(made(folder)).code == 0
     return folder
 

@@ -8,10 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job as build
 from quiltstream.schemas.readings import RejectReason
@@ -31,15 +28,7 @@ from quiltstream.transforms.common.batches import (
 from ..jobs import HOMES, Job, readings, write_csv
 from ..live_jobs import made, run
 
-
-@pytest.fixture(autouse=True)
-def ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run live jobs by a runner that ends when their schedule does."""
-
-    def pipeline(options: PipelineOptions) -> beam.Pipeline:
-        return beam.Pipeline(runner=FnApiRunner(), options=options)
-
-    monkeypatch.setattr(build, "live_pipeline", pipeline)
+pytestmark = pytest.mark.usefixtures("ending")
 
 
 def watched(one: Job) -> dict[str, dict[str, Any]]:

@@ -24,11 +24,7 @@ BOUNDS = MixingBounds(0.2, 0.75)
 
 
 def truth(start, matrix, charges, slots):
-    length = LENGTH[len(matrix)]
-    return max(
-        reference.response_loss(start, matrix, length, charges, slots),
-        reference.count_loss(start, matrix, length, charges, slots),
-    )
+    return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges, slots)
 
 
 @settings(max_examples=40, deadline=None)

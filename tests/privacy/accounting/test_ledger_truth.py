@@ -63,9 +63,7 @@ def test_the_ledger_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
     length = LENGTH[len(matrix)]
     start = data.draw(distributions(len(matrix)))
     charges = data.draw(windows(length))
-    truth = max(
-        reference.response_loss(start, matrix, length, charges), reference.count_loss(start, matrix, length, charges)
-    )
+    truth = reference.true_loss(start, matrix, length, charges)
     assert Ledger(MarkovChain(matrix, start), start=0).loss_of(charges) >= truth - TINY
     chain = MarkovChain(matrix)
     if chain.is_irreducible and chain.period == 1 and chain.gap > 1e-6:

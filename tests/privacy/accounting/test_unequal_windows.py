@@ -34,11 +34,7 @@ def test_the_ledger_bounds_the_loss_of_unequal_windows(data):
     lengths, density = data.draw(LENGTHS), data.draw(st.floats(0.05, 1.0))
     ends = ends_of(lengths)
     charges = [(start, stop, density) for start, stop in pairwise((0, *ends))]
-    initial = reference.stationary(matrix)
-    truth = max(
-        reference.response_loss(initial, matrix, ends[-1], charges),
-        reference.count_loss(initial, matrix, ends[-1], charges),
-    )
+    truth = reference.true_loss(reference.stationary(matrix), matrix, ends[-1], charges)
     chain = MarkovChain(matrix)
     believed = [chain, MixingBounds.of(chain)] if chain.period == 1 and chain.gap > 1e-6 else [chain]
     for belief in believed:
@@ -62,11 +58,7 @@ def test_the_ledger_bounds_the_loss_of_windows_with_noise_by_length(data):
     ends = ends_of(data.draw(LENGTHS))
     densities = tuple(data.draw(st.lists(st.floats(0.05, 1.0), min_size=len(ends), max_size=len(ends))))
     charges = [(*span, density) for span, density in zip(pairwise((0, *ends)), densities, strict=True)]
-    initial = reference.stationary(matrix)
-    truth = max(
-        reference.response_loss(initial, matrix, ends[-1], charges),
-        reference.count_loss(initial, matrix, ends[-1], charges),
-    )
+    truth = reference.true_loss(reference.stationary(matrix), matrix, ends[-1], charges)
     chain = MarkovChain(matrix)
     for belief in [chain, MixingBounds.of(chain)] if chain.period == 1 and chain.gap > 1e-6 else [chain]:
         ledger = Ledger(belief)
