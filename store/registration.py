@@ -154,10 +154,10 @@ class Registrar:
         for one in asked:
             _check(*one)
         new = self._lock_domains({one.name for one, _ in asked})
-        made = self._register(domain, query)
         try:
+            made = self._register(domain, query, self.roster)
             for one in also:
-                Registrar(self.connection).register(*one)
+                self._register(*one, None)
         except BudgetRefused as error:
             if error.domain not in new:
                 raise
@@ -165,9 +165,9 @@ class Registrar:
             raise BudgetRefused.of(error.what, error.reserved, error.asked, error.budget) from None
         return made
 
-    def _register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
+    def _register(self, domain: DomainSpec, query: QuerySpec, looked: str | None) -> Registration:
         self._claim_mode(query.noise)
-        row = recorded_rows.lock_domain(self.connection, domain.name) or self._make_domain(domain)
+        row = recorded_rows.find_domain(self.connection, domain.name) or self._make_domain(domain)
         check_parts(self.connection, row)
         recorded = codec.domain_from_row(row)
         known_by_job = (plain(domain.belief), domain.model_id)
@@ -176,8 +176,7 @@ class Registrar:
         self._compare_domains(row, recorded.under(belief), domain)
         recorded = replace(recorded, shares_with=domain.shares_with)
         for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
-            record_event(self.connection, row["id"], SHARING, old=None, new=other)
-            row = recorded_rows.lock_domain(self.connection, domain.name) or row
+            row = record_event(self.connection, row["id"], SHARING, old=None, new=other)
         known = recorded_rows.query_row(self.connection, row["id"], query.name)
         if known is None:
             return self._create(row, recorded, query, belief)
@@ -185,10 +184,10 @@ class Registrar:
         _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
         if query.schedule_given:
             held = self._compare_schedules(row, recorded, known, held, query)
-            row = recorded_rows.lock_domain(self.connection, domain.name) or row
+            row = recorded_rows.find_domain(self.connection, domain.name) or row
             known = recorded_rows.query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
-            known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
+            known, held = self._change_roster(row["id"], recorded, known, held, query.roster, looked)
             row = protect(self.connection, row, query.roster.series)
         return registration_of(self.connection, row, known, held)
 
@@ -305,12 +304,12 @@ class Registrar:
         return registration_of(self.connection, row, known, held)
 
     def _change_roster(
-        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
+        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster, looked: str | None
     ) -> tuple[Row, QuerySpec]:
         """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
         old, new = roster_text(held.roster), roster_text(roster)
         conflict = partial(RegistrationConflict.of, f"query {held.name!r}", "roster", old, new)
-        if held.roster.digest != self.roster:
+        if held.roster.digest != looked:
             raise conflict(_RACE_ADVICE)
         start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
         if start is None:
@@ -491,11 +490,11 @@ def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> Ro
 
 def record_event(
     connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
-) -> None:
-    """Keep a decision of the operator, with both values and the time."""
+) -> Row:
+    """Keep a decision of the operator, with both values and the time; the domain's row as it is then."""
     values = {"domain_id": domain_id, "kind": kind, "query": query, "at_us": now_us()}
     put(connection, tables.domain_events, values | {"old": canonical_json(old), "new": canonical_json(new)})
-    alter(connection, tables.domains, domain_id, more="event_rows")
+    return alter(connection, tables.domains, domain_id, more="event_rows")
 
 
 def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
