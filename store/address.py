@@ -171,8 +171,8 @@ def _parsed(text: str) -> URL:
     except (ArgumentError, ValueError):
         # the parser's own text may quote the URL with its password
         raise AddressError(
-            f"ledger: the URL cannot be read; write it like {_EXAMPLES}, with %40 for an @ in a password and "
-            f"?port=${{NAME}} for a port from the environment"
+            f"ledger: the URL cannot be read; write it like {_EXAMPLES}, with %40 for an @ in a password, "
+            f"?port=${{NAME}} for a port from the environment and ?host=A:5432&host=B:5432 for several servers"
         ) from None
     driver = _DRIVERS.get(parsed.drivername)
     if driver is None:

@@ -14,7 +14,6 @@ import errno
 import logging
 import os
 import re
-import secrets
 import select
 import sqlite3
 import threading
@@ -374,7 +373,10 @@ class Database:
         self._known.store_id, self._ready = found, True
 
     def try_to_make(self) -> None:
-        """Make the tables at a server that has none, and undo it."""
+        """Make the tables where there are none, and undo it."""
+        if self.address.is_sqlite:
+            self._make(over=lambda: False)
+            return
         with self.write() as connection:
             trial = connection.begin_nested()
             migrations.upgrade(connection, self.address)
@@ -596,21 +598,6 @@ def _is_whole(path: Path) -> bool:
     return path.is_file() and not (log.exists() and log.stat().st_size)
 
 
-def check_folder(address: StoreAddress) -> None:
-    """Try whether a new SQLite ledger could be made."""
-    path = Path(address.resolve().database or "")
-    trial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        trial.touch(mode=0o600, exist_ok=False)
-        trial.unlink()
-    except OSError as error:
-        raise StoreReadOnly(
-            f"ledger {address}: nothing can be written in its folder ({os.strerror(error.errno or 0)}); check the path "
-            f"and the rights of this user; {_STOPS}"
-        ) from None
-
-
 #: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.
 _NOT_ADDED_TO = (tables.meta, tables.flagged_charges, tables.flagged_releases)
 _CHANGED = (
@@ -732,7 +719,8 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("locked", "busy"),
         StoreBusy,
-        "another process kept it locked for too long; look for a job that hangs, or for a program that has it open",
+        "another process kept it locked for too long; look for a job that hangs, or for a program that has it open, "
+        "and whether its file system has locks",
     ),
     (("is full",), StoreFull, "there is no room left on its disk; make room, or move it to a larger one"),
     (
@@ -742,9 +730,15 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     ),
     (("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"), StoreDamaged, _DAMAGED),
     (
-        ("unable to open", "disk i/o error", "cannot open"),
+        ("unable to open", "cannot open"),
         StoreUnavailable,
         "the file cannot be opened; check the path, and that this user may write the file and its folder",
+    ),
+    (
+        ("disk i/o error",),
+        StoreUnavailable,
+        "its disk, or file system, failed, or has no locks; see the system's log and the quota of this user, or use "
+        "another disk of this machine",
     ),
 )
 
@@ -759,7 +753,8 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("25006",),
         StoreStandby,
-        "the server takes no writes (a standby, or a failover?); if that stays, use the address of the primary",
+        "the server takes no writes (a standby, a failover, or default_transaction_read_only = on?); if that stays, "
+        "use the address of the primary, or set that to off",
     ),
     (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
     (("53",), StoreAway, "the server is out of connections or memory; use fewer workers or a larger server"),
@@ -777,6 +772,12 @@ _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
 _NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
 _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     (_NO_DATABASE, StoreUnavailable, "the server has no such database; create it first (createdb)"),
+    (
+        # not gone: it may be at the server
+        re.compile(r"FATAL: {1,4}no such database: "),
+        StoreUnavailable,
+        "the pooler before the server has no such database; add it to its configuration",
+    ),
     (
         # before the login, which a second try without encryption fails as well
         re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
@@ -822,9 +823,19 @@ _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
         "no encrypted connection to the server can be made; check sslmode and sslrootcert of its address",
     ),
     (
-        re.compile(r"invalid [a-z_ ]{1,40}\b(?:value|integer)|invalid value for|unrecognized configuration parameter"),
+        re.compile(
+            r"invalid [a-z_ ]{1,40}\b(?:value|integer)|invalid value for|unrecognized configuration parameter"
+            r"|FATAL: {1,4}unsupported startup parameter"
+        ),
         StoreUnavailable,
-        "a parameter of its address has a value that the server or its client library does not take; mend the address",
+        "a parameter of its address, or a value of one, is none that the server, its pooler or its client library "
+        "takes; mend the address",
+    ),
+    (
+        re.compile(r"session is (?:not )?read-only|server is (?:not )?in hot standby mode"),
+        StoreStandby,
+        "no server of its address is one that target_session_attrs asks for (a failover?); if that stays, mend the "
+        "address",
     ),
 )
 
@@ -868,6 +879,8 @@ def _said(kind: type[StoreError], address: StoreAddress, text: str) -> StoreErro
 
 def _from_sqlite(error: sqlite3.Error, address: StoreAddress) -> StoreError:
     text = str(error).lower()
+    if getattr(error, "sqlite_errorname", None) == "SQLITE_IOERR_SHMSIZE":  # for which any disk error is the phrase
+        text = "disk is full"
     for phrases, kind, advice in _SQLITE:
         if any(phrase in text for phrase in phrases):
             return _said(kind, address, advice)

@@ -23,7 +23,7 @@ from ..schemas.slots import Window
 from ..schemas.table_files import ENTRIES, RELEASES
 from . import domain_changes, exports, queries, recorded_rows, tables, verification
 from .address import StoreAddress
-from .connection import Database, borrow, check_folder, check_rights, give_back
+from .connection import Database, borrow, check_rights, give_back
 from .domain_changes import Note
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
@@ -463,16 +463,13 @@ class Store:
         Raises:
             StoreMisplaced: a new ledger would be made beside another one of the database.
             StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
-            StoreUnavailable: at a server without a ledger none could be made.
+            StoreUnavailable: where there is none, none could be made; the subclass says why.
         """
         database = self._borrowed()
         try:
             database.open(expected=self._address.store_id)
         except StoreMissing:
-            if self._address.is_sqlite:
-                check_folder(self._address)
-            else:
-                database.try_to_make()
+            database.try_to_make()
             return
         with database.write() as connection:
             if not self._address.is_sqlite:

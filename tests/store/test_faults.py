@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -100,6 +101,37 @@ def test_a_new_ledger_without_room_at_any_size_is_reported_and_leaves_no_file(tm
         assert list(tmp_path.iterdir()) == []
         room += PAGE if room else 100
     assert room > 10 * PAGE
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may have more bytes than a page."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_without_room_for_the_index_of_a_log_is_full(tmp_path: Path, nursery: Nursery) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with Store(url, create=True) as store:
+        store.domains()
+    (answer,) = nursery.run({"url": url, "spec": {"windows": 1}, "most_bytes": PAGE})
+    assert answer["error"] == "StoreFull", answer
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_trial_sees_that_a_new_ledger_has_no_room_and_leaves_no_file(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store, pytest.raises(StoreUnavailable):
+        store.check_writable()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_makes_no_ledger(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
+        store.check_writable()
+        assert list(tmp_path.iterdir()) == []
+        assert store.domains() == ()
 
 
 def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path: Path) -> None:
@@ -247,6 +279,10 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
         ('FATAL:  no pg_hba.conf entry for host "h"', "check user, database and sslmode", False),
         ('FATAL:  pg_hba.conf rejects connection for host "h"', "check user, database and sslmode", False),
         ("fe_sendauth: no password supplied", "user and password", False),
+        ("session is read-only", "target_session_attrs", True),
+        ("server is not in hot standby mode", "target_session_attrs", True),
+        ("FATAL:  no such database: db", "pooler before the server has no such database", False),
+        ("FATAL:  unsupported startup parameter: options", "its pooler", False),
     ],
 )
 def test_a_refused_connection_is_waited_for_only_where_it_may_pass(said: str, advice: str, passing: bool) -> None:
