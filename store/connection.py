@@ -710,7 +710,7 @@ _NOTHING = "nothing is published that is not on record"
 #: True whenever the job stops: rows leave it only when they are on record.
 _STOPS = f"the job stops; {_NOTHING}"
 
-_DAMAGED = (
+DAMAGED = (
     "the file is damaged or is no ledger; restore the newest backup, and know that what was charged after it is "
     "forgotten then"
 )
@@ -728,7 +728,7 @@ _SQLITE: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
         StoreReadOnly,
         "it cannot be written; allow this user to write the file and its folder",
     ),
-    (("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"), StoreDamaged, _DAMAGED),
+    (("malformed", "not a database", "file is encrypted", "corrupt", "could not decode"), StoreDamaged, DAMAGED),
     (
         ("unable to open", "cannot open"),
         StoreUnavailable,
@@ -845,7 +845,7 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
     original = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(original, UnicodeDecodeError):
         # the driver fails of its own message where that quotes damaged text of the file
-        return StoreDamaged(f"ledger {address}: {_DAMAGED}; {_STOPS}")
+        return StoreDamaged(f"ledger {address}: {DAMAGED}; {_STOPS}")
     if isinstance(error, PoolTimeout):
         return _said(StoreBusy, address, "no free connection in this process")
     if isinstance(original, sqlite3.Error):

@@ -23,7 +23,7 @@ from ..schemas.slots import Window
 from ..schemas.table_files import ENTRIES, RELEASES
 from . import domain_changes, exports, queries, recorded_rows, tables, verification
 from .address import StoreAddress
-from .connection import Database, borrow, check_rights, give_back
+from .connection import DAMAGED, Database, borrow, check_rights, give_back
 from .domain_changes import Note
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
@@ -441,10 +441,7 @@ class Store:
         with database.raw_sqlite() as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found is None or found[0] != "ok":
-            raise StoreDamaged(
-                f"ledger {self._address}: the file is damaged; restore the newest backup, and know that what was "
-                f"charged after it is forgotten then"
-            )
+            raise StoreDamaged(f"ledger {self._address}: {DAMAGED}")
 
     def check_blocks(self, domain: str) -> None:
         """Read all blocks of a domain for damage.
