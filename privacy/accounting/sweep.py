@@ -581,7 +581,10 @@ class Sweeper:
             return None
         for excess in _RAISES:
             for raised in self._raises(matrix, density, excess):
-                for longest in steps:
+                # a block that bounds no better than a shorter one adds nothing to a proof
+                bounds = (steps - 1) * density + self.way.blocks.bound(np.full(len(steps), raised.max()))
+                shorter = np.minimum.accumulate(np.append(np.inf, bounds[:-1]))
+                for longest in steps[bounds < shorter]:
                     if self.proves(raised, density, longest):
                         return Level(raised, int(longest), excess)
         return None
@@ -655,6 +658,7 @@ class Course:
         self._masses = np.concatenate([[0.0], np.cumsum(state.densities), np.zeros(_CHUNK)])
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
         self._rise = density * way.blocks.leap.slots if self._leaps else np.zeros(0)
+        self._lift = self._rise - density
         # the matrix of a slot that is one number is its largest entry
         self._matrices = np.zeros((0 if self._leaps else _CHUNK, *way.shape))
         # tails are made for all slots that are followed, when they are asked for: what is cut shares them
@@ -732,8 +736,9 @@ class Course:
         """As many slots at once as no informative block ends within."""
         density, leap, first = self._density, self._way.blocks.leap, self._longest + self._done
         count = len(leap.slots)
-        self._grow(count)
         last = first + count
+        if last > len(self._largest):
+            self._grow(count)
         rise = self._rise
         np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
@@ -743,19 +748,18 @@ class Course:
         least += add
         # F is at most d more than what is ahead: the block of one slot
         least[0] = min(least[0], self._largest[first - 1])
-        least -= rise - density
+        least -= self._lift
         found = self._largest[first:last]
         np.add(np.minimum.accumulate(least), rise, out=found)
         found *= _UP
         found += add
-        before, top = float(found[-1 - (count > 1)]), float(found[-1])
+        before, top, largest = float(found[-1 - (count > 1)]), float(found[-1]), float(found.max())
         level = None
         if math.isfinite(top) and abs(top - before) <= _MOVING * top + _FLOOR:
             level = self._sweeper.level(density)
-            if level is not None:
+            if level is not None and largest >= level.lowest:
                 found[:] = level.raised(found)
-                top = float(found[-1])
-        largest = float(found.max())
+                top, largest = float(found[-1]), float(found.max())
         self._most = max(self._most, largest)
         np.expm1(found if largest <= _MOST else np.minimum(found, _MOST), out=self._grown[first:last])
         self._done += count
@@ -779,7 +783,7 @@ class Course:
         """What bounds all slots behind the last that is followed; infinite where nothing is proved."""
         level = self._sweeper.level(self._density)
         if level is not None and not self._is_lost:
-            if (matrix <= level.matrix).all() and self._is_under(level, at, float(level.matrix.max())):
+            if (matrix <= level.matrix).all() and self._is_under(level, at, level.top):
                 return level.matrix
             for longest in self._way.blocks.steps.tolist():
                 top = float(self._largest[max(0, at - longest + 1) : at + 1].max())
@@ -794,7 +798,7 @@ class Course:
 
     def _is_at(self, level: Level, matrix: FloatArray, at: int, top: float) -> bool:
         """Whether a slot is at a level, and all slots further on are proved to be at most there."""
-        return bool((matrix == level.matrix).all()) and self._is_under(level, at, top)
+        return top == level.top and bool((matrix == level.matrix).all()) and self._is_under(level, at, top)
 
     def _is_under(self, level: Level, at: int, top: float) -> bool:
         """Whether the slots before one, which is under a level, let its proof hold for all slots further on."""
@@ -813,6 +817,16 @@ class Level:
     matrix: FloatArray  # V
     longest: int  # slots of the longest block that its proof takes
     excess: float  # by how much it was raised
+
+    @cached_property
+    def top(self) -> float:
+        """The largest entry."""
+        return float(self.matrix.max())
+
+    @cached_property
+    def lowest(self) -> float:
+        """No entry below it is raised."""
+        return float(self._close.min())
 
     def raised(self, matrix: FloatArray) -> FloatArray:
         """A matrix with entries that are a little below those of V raised to them."""
