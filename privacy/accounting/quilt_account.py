@@ -50,8 +50,8 @@ IntArray = npt.NDArray[np.intp]
 #: Runs in sight whose worst slot is remembered: each may be some hundred kilobytes.
 _REMEMBERED = 2**9
 _CEILINGS = 1024
-#: Costs that are computed at once, 8 MB.
-_AT_ONCE = 2**20
+#: Costs that are computed at once, 2 MB, which stay in the processor's cache.
+_AT_ONCE = 2**18
 #: The part of a loss by which quilts are below it, or do not count: more than the rounding of a slot that is priced by
 #: itself and with others. Where a chain forgets slowly both are the density of all slots, and no slot is priced then.
 MARGIN = 2.0**-40
@@ -109,9 +109,13 @@ class Side:
             Shape (pairs, n, lags).
         """
         lags = table.shape[1]
-        between, inside = np.arange(lags), offsets[:, np.newaxis]
-        beyond = _outward(self.runs, self.total, lags)[np.maximum(between - inside, 0)]
-        return (np.minimum(between, inside) * density + beyond) + table[:, np.newaxis]
+        inside = np.minimum(offsets, lags)
+        most = int(inside.max())
+        beyond = np.concatenate([np.zeros(most), _outward(self.runs, self.total, lags)])
+        costs = np.minimum(np.arange(lags) * density, inside[:, np.newaxis] * density)
+        # row i of this view is beyond[i : i + lags]
+        costs += np.ndarray((most + 1, lags), np.float64, beyond, 0, 2 * beyond.strides)[most - inside]
+        return costs + table[:, np.newaxis]
 
     def cheapest(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
         """Cost of the cheapest end, or of none, shape (pairs, offsets)."""
