@@ -553,11 +553,15 @@ class Sweeper:
         self.way = way
         numbers = way.blocks.longest + 2 * _CHUNK * int(np.prod(way.shape))
         self._remembered = _REMEMBERED // numbers
+        # keys of states with longer blocks take longer than the sweep of a short run, and next to none is met again
+        self._remembers = self._remembered >= _LENGTHS
         self._courses: dict[tuple[object, ...], Course] = {}
         self._levels: dict[float, Level | None] = {}
 
     def tails(self, state: State, density: float, length: int) -> Tails:
         """Tails of the slots of a run, from the one next to the state outward."""
+        if not self._remembers:
+            return Course(self, state, density).tails(length)
         key = (state.key, density)
         found = self._courses.get(key)
         if found is None:
@@ -653,9 +657,11 @@ class Course:
         self._longest = longest = way.blocks.longest
         self._is_curve = way.held is None and way.blocks.is_curve and state.known >= longest
         self._is_curve &= float(state.largest.max()) <= _MOST
-        self._largest = np.concatenate([state.largest, np.zeros(_CHUNK)])
-        self._grown = np.expm1(np.minimum(self._largest, _MOST))
-        self._masses = np.concatenate([[0.0], np.cumsum(state.densities), np.zeros(_CHUNK)])
+        self._largest, self._grown = np.zeros(longest + _CHUNK), np.zeros(longest + _CHUNK)
+        self._masses = np.zeros(longest + 1 + _CHUNK)
+        self._largest[:longest] = state.largest
+        np.expm1(np.minimum(state.largest, _MOST), out=self._grown[:longest])
+        np.cumsum(state.densities, out=self._masses[1 : longest + 1])
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
         self._rise = density * way.blocks.leap.slots if self._leaps else np.zeros(0)
         self._lift = self._rise - density
