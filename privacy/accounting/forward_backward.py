@@ -717,10 +717,11 @@ def _descended(direction: Kernel, density: float) -> _Proven:
         NotContracting: There is no certificate to begin with.
     """
     matrix = _certificate_above(direction, density)
+    proof = direction.couple(matrix)[0]
     aim = density * (1 + _EXCESS[1])
     best: _Proven | None = None
     for _ in range(_MOST_ROUNDS):
-        before, matrix = matrix, direction.under_couplings(matrix, aim)
+        before, matrix = matrix, direction.under_couplings(matrix, aim, proof)
         proof = direction.couple(matrix)[0]
         if direction.density_of(matrix, proof) >= density:
             best = matrix, proof

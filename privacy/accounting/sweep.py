@@ -379,7 +379,7 @@ class Held:
     def of(cls, direction: Kernel, matrix: FloatArray) -> Held:
         """Those that are optimal at a matrix."""
         rounding = (2 * len(matrix) + 24) * 2.0**-51 + 2 * direction.rounding
-        return cls(*direction.shares(matrix), direction.pairs[1:], 1.0 + rounding)
+        return cls(*direction.shares(direction.couple(matrix)[0]), direction.pairs[1:], 1.0 + rounding)
 
 
 @dataclass(frozen=True, eq=False)

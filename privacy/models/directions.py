@@ -405,30 +405,31 @@ class Kernel(ByCouplings):
         """The next power."""
         return power @ self.transition
 
-    def shares(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The couplings that are optimal at a matrix, over q: what stays, (pairs, k), and what moves, (pairs, k, k).
+    def shares(self, couplings: Couplings) -> tuple[FloatArray, FloatArray]:
+        """Couplings over q: what stays, shape (pairs, k), and what moves, shape (pairs, k, k).
 
         The rows are those of the surplus of p over q; what no column takes makes what stays infinite.
         """
         p, q = self.rows(slice(None))
-        mass = couple(p, q, ratios_of(matrix)[None]).mass
+        given = np.zeros((*q.shape, q.shape[1]))
+        given.ravel()[couplings.places] = couplings.mass
         live = q > 0
         safe = np.where(live, q, 1.0)
         surplus = np.maximum(p - q, 0.0)
-        given = np.where(live[:, None, :] & (mass > 0), mass, 0.0)
+        given = np.where(live[:, None, :], given, 0.0)
         sums = given.sum(axis=2)
         given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
         stays = np.where(live, np.minimum(p, q) / safe, 0.0)
         stays[((sums <= 0) & (surplus > 0)).any(axis=1)] = np.inf
         return stays, np.where(live[:, None, :], given / safe[:, None, :], 0.0)
 
-    def under_couplings(self, matrix: FloatArray, density: float) -> FloatArray:
-        """What the matrix comes to at a density when the couplings stay those that are optimal at it.
+    def under_couplings(self, matrix: FloatArray, density: float, couplings: Couplings) -> FloatArray:
+        """What the matrix comes to at a density under couplings, those that are optimal at it.
 
         With the couplings held, the map takes the largest of linear functions, so its iterates from a certificate fall.
         """
         _, first, second = self.pairs
-        ratios, (stays, moves), factor = ratios_of(matrix), self.shares(matrix), math.exp(density)
+        ratios, (stays, moves), factor = ratios_of(matrix), self.shares(couplings), math.exp(density)
         for _ in range(_MOST_DESCENTS):
             before = ratios[first, second]
             # couplings that are only nearly optimal may not fall everywhere; what is there stays a bound
