@@ -199,6 +199,29 @@ class Pricer:
         self.reach = tables.reach
         self.worst_of = lru_cache(maxsize=_REMEMBERED)(self._worst_of)
         self.ceilings = lru_cache(maxsize=_CEILINGS)(self._ceilings_of)
+        self._within = lru_cache(maxsize=2)(self._first)
+
+    def nearby(self, density: Density, schedules: Sequence[Schedule]) -> Pricer:
+        """The prices of the lags at which the cheapest end of a quilt may lie, in what schedules make of a density.
+
+        Behind more slots an end is no cheaper: their density alone costs as much as the best end in an endless stream
+        of the largest density. What lies before the first slot or behind the last costs nothing more than no end.
+        """
+        finite, endless, period = separated(density, schedules)
+        stop = max([*finite.steps, *(one.start + one.size for one in endless)], default=0) + self.reach + period
+        line = Timeline(finite.with_steps(step for one in endless for step in one.steps(stop)))
+        top = max(line.shown, default=0.0)
+        enough = max(float(_stream(side, top).max()) for side in (self.left, self.right)) * (1 + 2.0**-30)
+        slots = np.array(line.slots)
+        sums = np.concatenate([[0.0], np.cumsum(np.diff(slots) * line.shown)])
+        ends = np.minimum(np.searchsorted(sums, sums[1:] + enough), line.count)
+        return self._within(int((slots[ends] - slots[:-1]).max(initial=0)) + 1)
+
+    def _first(self, lags: int) -> Pricer:
+        if lags >= self.reach:
+            return self
+        left, right = (np.ascontiguousarray(side[:, :lags]) for side in (self.left, self.right))
+        return Pricer(SidedInfluence(left, right, (), self.tables.basis))
 
     def __reduce__(self) -> tuple[type[Pricer], tuple[SidedInfluence, IntArray]]:
         return Pricer, (self.tables, self.rows)
@@ -496,6 +519,10 @@ def priced_unless_above(
             place = _like(slot, line, view)
             if place is not None and account.at(place) > loss * (1 - MARGIN / 2):
                 return None
+    nearby = pricer.nearby(density, schedules)
+    if nearby is not pricer:
+        views = _views(density, schedules, nearby.reach)
+        accounts = [(QuiltAccount(nearby, line, view), line, view) for line, view in views]
     return outward(max(account.worst().loss for account, _, _ in accounts))
 
 

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy.accounting import sweep
 from quiltstream.privacy.accounting.charges import Density, Timeline
-from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, undominated, worst_unless_above
+from quiltstream.privacy.accounting.quilt_account import (
+    Pricer,
+    QuiltAccount,
+    priced,
+    prices_of,
+    undominated,
+    worst_unless_above,
+)
 from quiltstream.privacy.quilts import SidedInfluence
 
 from .. import reference
@@ -133,3 +140,16 @@ def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed,
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]
     assert worst.loss == pytest.approx(reference.rule(lefts, rights, charges, lags), rel=1e-12)
+
+
+@pytest.mark.parametrize("charges", [[], [(0, 9, 0.3), (30, 32, 0.7)]])
+def test_quilts_that_end_too_far_off_are_not_priced_and_change_no_loss(charges):
+    schedule, density = Schedule(1, 2, 40, None, 0.5), Density().with_spans(charges)
+    prices_of.cache_clear()
+    prices = prices_of(MarkovChain([[0.9, 0.1], [0.2, 0.8]]))
+    assert (prices.reach, prices.nearby(density, [schedule]).reach) == (81, 44 if charges else 10)
+    found = priced(prices, density, [schedule])
+    assert not prices.worst_of.cache_info().misses
+    # so many windows that the last ones see nothing before the first
+    ends = Timeline(density.with_steps(schedule.steps(4 * prices.reach)))
+    assert found == QuiltAccount(prices, ends).rounded().loss
