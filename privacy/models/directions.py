@@ -416,7 +416,7 @@ class Kernel(ByCouplings):
         live = q > 0
         safe = np.where(live, q, 1.0)
         surplus = np.maximum(p - q, 0.0)
-        given = np.where(live[:, None, :], given, 0.0)
+        given = np.where(live[:, None, :] & (given > 0), given, 0.0)
         sums = given.sum(axis=2)
         given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
         stays = np.where(live, np.minimum(p, q) / safe, 0.0)
