@@ -265,10 +265,11 @@ def _plain(data: bytes) -> Iterable[dict[str, Any]]:
     """The rows of a file that is not Parquet, as they are written."""
     if data.startswith(b"Obj\x01"):
         return cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
-    if data.startswith(b"{") or not data:
+    text = data.decode("utf-8-sig")
+    if text.startswith("{") or not text:
         # the last line may end without a line feed, where another program wrote the file anew
-        return (json.loads(line) for line in data.decode().split("\n") if line.strip())
-    return csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        return (json.loads(line) for line in text.split("\n") if line.strip())
+    return csv.DictReader(io.StringIO(text, newline=""))
 
 
 def _value(value: Any, field: pa.Field) -> Any:
@@ -424,9 +425,10 @@ def _columns(path: Path) -> list[str]:
         if head.startswith(b"Obj\x01"):
             schema: Any = fastavro.reader(file).writer_schema
             return [field["name"] for field in schema["fields"]]
-        if head.startswith(b"{"):
-            return list(json.loads(head))
-        return next(csv.reader([head.decode("utf-8-sig")])) if head else RELEASE_SCHEMA.names
+        text = head.decode("utf-8-sig")
+        if text.startswith("{"):
+            return list(json.loads(text))
+        return next(csv.reader([text])) if text else RELEASE_SCHEMA.names
 
 
 def _completed(path: Path, form: RowForm) -> pa.Table:

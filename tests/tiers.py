@@ -1,8 +1,8 @@
 """How deep the tests go: on a push a share of what they could try, nightly all of it.
 
 ``QUILTSTREAM_TESTS=nightly`` asks for the second. The share of a push begins at a place that the commit decides, so
-that pushes go through all of it in turn. Light tests run on every push. Of the heavy ones, which ``heavy.txt`` lists
-with their seconds, a push runs one in ``HEAVY_STRIDE``, and the shortest where else a file, or a claim of
+that many pushes go through all of it by chance. Light tests run on every push. Of the heavy ones, which ``heavy.txt``
+lists with their seconds, a push runs one in ``HEAVY_STRIDE``, and the shortest where else a file, or a claim of
 docs/assurance.md, would have none. What is left out by name stands in ``nightly.py``.
 """
 

@@ -466,15 +466,16 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
         (usual + HOUR_US, usual, "has no times, as where a clock is set forward"),
     ):
         at = np.flatnonzero(mine & (steps == longer))
-        hours = (instants[at] + behind) // HOUR_US * HOUR_US
+        pairs = np.unique(np.stack([(instants[at] + behind) // HOUR_US * HOUR_US, codes[at]]), axis=1)
+        hours, counts = np.unique(pairs[0], return_counts=True)
+        hours, counts = hours[2 * counts > count], counts[2 * counts > count]
         months = hours.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64) % 12 + 1
         is_night = ((hours - _SUNDAY) % _WEEK < _NIGHT) & np.isin(months, _SET_IN)
-        pairs = np.unique(np.stack([hours[is_night], codes[at][is_night]]), axis=1)
-        found, counts = np.unique(pairs[0], return_counts=True)
-        # where most are elsewhere, any hour is so
-        if len(found) and 2 * counts.max() > count and 2 * is_night.sum() > len(at):
-            hour = format_instant(int(found[counts.argmax()]))
-            yield f"the hour from {hour} of a Sunday {what}, in {counts.max():,} of {count:,} series"
+        # one hour in a hundred is of such a night: where few of these are, any hour is so
+        if is_night.any() and 10 * is_night.sum() > len(hours):
+            at = np.argmax(np.where(is_night, counts, 0))
+            hour = format_instant(int(hours[at]))
+            yield f"the hour from {hour} of a Sunday {what}, in {counts[at]:,} of {count:,} series"
 
 
 def local_times(evidence: str, setting: str) -> str:
@@ -926,7 +927,9 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     texts = [name for name in others if is_text_type(table[name].type) and not HOUR.search(name)]
     whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
     numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
-    return min([*texts, *numbered], key=lambda name: not _SERIES.search(name), default=None)
+    # whether somebody is at home is no name of one
+    away = {name for name in texts if name.strip().lower() == "home" and len(table[name].unique()) < FEWEST_SERIES}
+    return min([*texts, *numbered], key=lambda name: name in away or not _SERIES.search(name), default=None)
 
 
 def _is_counted(table: pa.Table, name: str, time: tuple[str, ...]) -> bool:

@@ -912,7 +912,8 @@ def series_of(settings: Settings) -> list[str]:
     """
     names, lost = set[str](), Counter[RejectReason]()
     for _, decoded in read_source(settings).decoded():
-        lost.update({one.reason: len(one.positions) for one in decoded.rejects})
+        for one in decoded.rejects:
+            lost[one.reason] += len(one.positions)
         if decoded.readings is not None:
             names.update(decoded.readings.column("series").unique().to_pylist())
     if not names:

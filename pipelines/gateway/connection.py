@@ -304,7 +304,8 @@ class Connection:
         self._closing = False
         self._not_taken = False
         self._accepted = False
-        self._wrote: bool | None = None  # whether the newest message was taken; ``None`` if none ever was
+        self._wrote: dict[str, bool] = {}  # topics of messages that were taken, and whether the newest one was
+        self._topics: dict[int, str] = {}  # of messages by packet id
         self._tried = False
         self._alert: str | None = None
         self._advice: str | None = None
@@ -388,7 +389,9 @@ class Connection:
 
         What a connection did not confirm is forgotten with the next :attr:`epoch`: its owner publishes it again.
         """
-        return self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
+        packet = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
+        self._topics[packet] = topic
+        return packet
 
     def close(self, seconds: float = 2.0) -> None:
         """Write what is waiting and say good-bye; the session stays at the broker."""
@@ -599,7 +602,7 @@ class Connection:
     def _taken(self) -> None:
         """The broker has taken login and filters."""
         self.ready = self._accepted = True
-        self.refused = self._wrote is False
+        self.refused = False in self._wrote.values()
         self._client.on_log = None  # it would write out each message
 
     def _subscribe(self, client: Any) -> None:
@@ -651,14 +654,15 @@ class Connection:
         )
 
     def _published(self, _: Any, __: Any, packet: int, reason: Any, ___: Any) -> None:
+        topic = self._topics.pop(packet, "")
         if reason.value >= FAILURE:
-            self._fail(reason, "does not take a message", before=self._wrote is not None)
-            self._wrote = None if self._wrote is None else False
+            # rights are given by topic: one that was never there is a mistake of the settings
+            self._fail(reason, "does not take a message", before=topic in self._wrote)
+            self._wrote |= {topic: False} if topic in self._wrote else {}
             self._client.disconnect()
             return
-        if self._wrote is False:
-            self.refused = False
-        self._wrote = True
+        self._wrote[topic] = True
+        self.refused = False in self._wrote.values()
         if self._on_sent is not None:
             self._on_sent(packet)
 

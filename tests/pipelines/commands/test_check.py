@@ -9,7 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from quiltstream.pipelines.commands.data_preview import clock_changes
 
 from ..jobs import HOMES, START, Job, Row, call, job, readings
 
@@ -258,6 +261,19 @@ def test_local_times_that_are_read_as_utc_are_noticed_where_a_clock_is_set(
     for remark in remarks:
         assert said is not None
         assert remark.startswith(f"the hour from {night}T02:00:00Z of a Sunday {said}: if the data have local times")
+
+
+def test_a_clock_that_is_set_is_noticed_where_other_readings_are_lost_or_twice() -> None:
+    hours = np.arange(np.datetime64("2024-10-20T00", "h"), np.datetime64("2024-11-03T00", "h"))
+    steps, night = hours.astype("datetime64[us]").astype(np.int64), 7 * 24 + 2
+    codes, instants = list[int](), list[int]()
+    for home in range(6):
+        lost, twice = ({20 * home + at for at in range(0, 12, 3)}, {200 + 20 * home + at for at in (1, 4)} | {night})
+        times = [at for at in range(len(steps)) for _ in range(1 + (at in twice)) if at not in lost]
+        codes += [home] * len(times)
+        instants += steps[times].tolist()
+    (said,) = clock_changes(np.array(codes), np.array(instants), 6)
+    assert said.startswith("the hour from 2024-10-27T02:00:00Z of a Sunday has times twice")
 
 
 def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:

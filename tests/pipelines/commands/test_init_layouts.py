@@ -874,6 +874,11 @@ def test_a_home_and_not_its_meter_is_the_series(tmp_path: Path) -> None:
     done.ended(0, "series column home, 3 seen", "50.0% of the readings are at a time at which their series")
 
 
+def test_whether_somebody_is_at_home_is_no_series(tmp_path: Path) -> None:
+    rows = [f"{step.isoformat()},{('no', 'yes')[step.hour % 2]},{name},7" for name in METERS for step in STEPS]
+    begun(tmp_path, "time,home,subject,steps", rows).ended(0, "series column subject, 3 seen")
+
+
 def test_a_packing_that_is_not_read_is_named_with_those_that_are(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.zst").write_bytes(b"")
     done = call("init", tmp_path / "x.jsonl.zst", "-o", tmp_path / "settings.yaml")

@@ -308,9 +308,9 @@ def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
 
 
 class RightsBroker(ThreadedBroker):
-    """Takes every connection, and messages for as long as the user has the right to write."""
+    """Takes every connection, and messages to topics that the user has the right to write to."""
 
-    def __init__(self, *, writable: bool) -> None:
+    def __init__(self, *writable: str) -> None:
         self.writable = writable
         super().__init__()
 
@@ -320,14 +320,15 @@ class RightsBroker(ThreadedBroker):
                 peer.sendall(packet(CONNACK, bytes(3)))
             elif first[0] & 0xF0 == PUBLISH:
                 behind = 2 + int.from_bytes(body[:2], "big")
-                peer.sendall(packet(PUBACK, body[behind : behind + 2] + bytes([0 if self.writable else 0x87, 0])))
+                reason = 0 if body[2:behind].decode() in self.writable else 0x87
+                peer.sendall(packet(PUBACK, body[behind : behind + 2] + bytes([reason, 0])))
 
 
 @pytest.mark.assures("gateway", "A right to write that is taken away while a gateway runs is waited for")
 def test_a_right_to_write_that_is_taken_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client")
     caplog.set_level("WARNING", "quiltstream.gateway")
-    broker, confirmed = RightsBroker(writable=True), list[int]()
+    broker, confirmed = RightsBroker("t"), list[int]()
     connection = Connection(Session("127.0.0.1", broker.port, "c"), on_sent=confirmed.append)
     connection._backoff.longest = 0.01
 
@@ -341,7 +342,7 @@ def test_a_right_to_write_that_is_taken_away_is_waited_for(caplog: pytest.LogCap
 
     publish_once()
     assert len(confirmed) == 1
-    broker.writable = False
+    broker.writable = ()
     for _ in range(3):
         publish_once()
         while not connection.ready:
@@ -350,18 +351,24 @@ def test_a_right_to_write_that_is_taken_away_is_waited_for(caplog: pytest.LogCap
         assert connection.refused
     assert len(confirmed) == 1
     assert "does not take a message (Not authorized), which it did before: not authorised; give this" in caplog.text
-    broker.writable = True
+    broker.writable = ("t",)
     publish_once()
     assert (len(confirmed), connection.refused) == (2, False)
     connection.close()
     broker.close()
 
 
-def test_a_right_to_write_that_was_never_there_ends_the_gateway() -> None:
+@pytest.mark.parametrize("others", [(), ("other",)])
+def test_a_right_to_write_that_was_never_there_ends_the_gateway(others: tuple[str, ...]) -> None:
+    """Rights are given by topic: that another one may be written to excuses nothing."""
     pytest.importorskip("paho.mqtt.client")
-    broker = RightsBroker(writable=False)
-    connection = Connection(Session("127.0.0.1", broker.port, "c"))
+    broker, confirmed = RightsBroker(*others), list[int]()
+    connection = Connection(Session("127.0.0.1", broker.port, "c"), on_sent=confirmed.append)
     while not connection.ready:
+        connection.turn(0.01)
+    for other in others:
+        connection.publish(other, b"", retain=False)
+    while len(confirmed) < len(others):
         connection.turn(0.01)
     connection.publish("t", b"", retain=False)
     with pytest.raises(BrokerError, match="does not take a message"):

@@ -206,6 +206,28 @@ def test_a_listing_that_lacks_an_earlier_file_settles_nothing(tmp_path: Path, mo
         ]
 
 
+def test_a_file_that_is_gone_before_it_was_begun_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(patterns: tuple[str, ...]) -> Found:
+        found = present(patterns)
+        (tmp_path / "2.jsonl").write_text(line(2), encoding="utf-8")  # seen by the next look, which leaves it
+        return found
+
+    monkeypatch.setattr(arriving_files, "present", listed)
+    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
+    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
+    reader = feed.reader(0, BEGIN)
+    first = reader.read()
+    assert first is not None
+    assert values(first) == [1.0]
+    monkeypatch.setattr(arriving_files, "present", present)
+    (tmp_path / "2.jsonl").unlink()
+    pieces = rest_of(reader)
+    assert sum(one.rejected.get(RejectReason.DAMAGED_SOURCE, 0) for one in pieces) == 1
+    assert pieces[-1].lost_us is not None
+
+
 def test_a_file_whose_change_time_never_rests_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(1, 100))
     monkeypatch.setattr(arriving_files, "_came_us", lambda _path: next(moments))
