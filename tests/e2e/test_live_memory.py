@@ -25,9 +25,10 @@ WINDOWS = 1000
 AT_ONCE = 10  # windows in a file
 VALUES = np.array([100.0, 400.0, 700.0, 1500.0, 2500.0])  # one in each bin
 
-#: Megabytes that the job's process, or Prism, may grow by after the first fifth: 8 million readings are 190 MB, and 800
-#: windows that leave 40 kB each behind are 32 MB. Measured: 9 and 5.
-GROWTH = 30.0
+#: Megabytes that the job's process, or Prism, may grow by in the last two fifths: 4 million readings are 95 MB, and 400
+#: windows that leave 40 kB each behind are 16 MB. Measured: 1 to 10, and at most 3. Until then allocators still take
+#: more, up to 35 MB.
+GROWTH = 15.0
 #: And that they may have in all; measured: 290 and 53.
 MOST = 450.0
 
@@ -85,7 +86,7 @@ def test_memory_is_flat_over_ten_million_readings_and_a_thousand_windows(bench: 
         whole.rename(whole.with_name(f"{number:04}.parquet"))
         wait(bench, job, (number - 1) * AT_ONCE)
         share = 100 * (number + 1) * AT_ONCE // WINDOWS
-        if share in (20, 60, 100):
+        if share in (60, 100):
             (prism,) = bench.until(lambda: prisms_of(job), "Prism runs")
             sampled[share] = (resident(job.process.pid), resident(prism))
     last = bench.folder / "inbox" / ".last.part"
@@ -99,9 +100,8 @@ def test_memory_is_flat_over_ten_million_readings_and_a_thousand_windows(bench: 
     # the counters are those of the last runner, if Prism had to be begun again
     if not job.summary["restarts"]:
         assert job.summary["operator_only"]["readings"] == WINDOWS * SERIES * SLOTS
-    for share in (60, 100):
-        grown = [now - then for now, then in zip(sampled[share], sampled[20], strict=True)]
-        assert max(grown) < GROWTH, sampled
+    grown = [now - then for now, then in zip(sampled[100], sampled[60], strict=True)]
+    assert max(grown) < GROWTH, sampled
     assert max(sampled[100]) < MOST, sampled
 
 
