@@ -442,8 +442,7 @@ def _measured(path: Path, seen: _Seen) -> Measured:
         ends = seen.ends[known]
         times, interval = np.concatenate([instants, ends - 1]), slot_of(ends - instants)
     local = clock_changes(codes, instants, len(np.unique(codes)))
-    pairs = np.unique(np.stack([codes, instants]), axis=1).shape[1]
-    again = 1 - pairs / max(len(codes), 1) if seen.ends is None else 0.0
+    again = _again(codes, instants) if seen.ends is None else 0.0
     return Measured(np.sort(times), interval, rises, values[np.isfinite(values)], falls, tuple(local), again)
 
 
@@ -453,6 +452,13 @@ def _falls(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt
     codes, instants = codes[order], instants[order]
     at = np.flatnonzero((np.diff(codes) == 0) & (np.diff(instants) <= 0))
     return np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
+
+
+def _again(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> float:
+    """The share of the readings at a time that their series has already."""
+    order = np.lexsort((instants, codes))
+    repeats = (np.diff(codes[order]) == 0) & (np.diff(instants[order]) == 0)
+    return float(repeats.sum()) / max(len(codes), 1)
 
 
 def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
@@ -473,9 +479,9 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
         is_night = ((hours - _SUNDAY) % _WEEK < _NIGHT) & np.isin(months, _SET_IN)
         # one hour in a hundred is of such a night: where few of these are, any hour is so
         if is_night.any() and 10 * is_night.sum() > len(hours):
-            at = np.argmax(np.where(is_night, counts, 0))
-            hour = format_instant(int(hours[at]))
-            yield f"the hour from {hour} of a Sunday {what}, in {counts[at]:,} of {count:,} series"
+            most = np.argmax(np.where(is_night, counts, 0))
+            hour = format_instant(int(hours[most]))
+            yield f"the hour from {hour} of a Sunday {what}, in {counts[most]:,} of {count:,} series"
 
 
 def local_times(evidence: str, setting: str) -> str:

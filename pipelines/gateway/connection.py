@@ -304,8 +304,9 @@ class Connection:
         self._closing = False
         self._not_taken = False
         self._accepted = False
-        self._wrote: dict[str, bool] = {}  # topics of messages that were taken, and whether the newest one was
         self._topics: dict[int, str] = {}  # of messages by packet id
+        # topics that took a message, and those of them that did not take the newest one
+        self._written, self._barred = set[str](), set[str]()
         self._tried = False
         self._alert: str | None = None
         self._advice: str | None = None
@@ -602,7 +603,7 @@ class Connection:
     def _taken(self) -> None:
         """The broker has taken login and filters."""
         self.ready = self._accepted = True
-        self.refused = False in self._wrote.values()
+        self.refused = bool(self._barred)
         self._client.on_log = None  # it would write out each message
 
     def _subscribe(self, client: Any) -> None:
@@ -657,12 +658,13 @@ class Connection:
         topic = self._topics.pop(packet, "")
         if reason.value >= FAILURE:
             # rights are given by topic: one that was never there is a mistake of the settings
-            self._fail(reason, "does not take a message", before=topic in self._wrote)
-            self._wrote |= {topic: False} if topic in self._wrote else {}
+            self._fail(reason, "does not take a message", before=topic in self._written)
+            self._barred |= self._written & {topic}
             self._client.disconnect()
             return
-        self._wrote[topic] = True
-        self.refused = False in self._wrote.values()
+        self._written.add(topic)
+        self._barred.discard(topic)
+        self.refused = bool(self._barred)
         if self._on_sent is not None:
             self._on_sent(packet)
 

@@ -511,19 +511,16 @@ def priced_unless_above(
         return 0.0
     if not pricer.closes and any(schedule.stop is None for schedule in schedules):
         return math.inf
-    accounts = [
-        (QuiltAccount(pricer, line, view), line, view) for line, view in _views(density, schedules, pricer.reach)
-    ]
+    views = _views(density, schedules, pricer.reach)
     if slot is not None:
-        for account, line, view in accounts:
+        for line, view in views:
             place = _like(slot, line, view)
-            if place is not None and account.at(place) > loss * (1 - MARGIN / 2):
+            if place is not None and QuiltAccount(pricer, line, view).at(place) > loss * (1 - MARGIN / 2):
                 return None
     nearby = pricer.nearby(density, schedules)
     if nearby is not pricer:
         views = _views(density, schedules, nearby.reach)
-        accounts = [(QuiltAccount(nearby, line, view), line, view) for line, view in views]
-    return outward(max(account.worst().loss for account, _, _ in accounts))
+    return outward(max(QuiltAccount(nearby, line, view).worst().loss for line, view in views))
 
 
 def _like(slot: int, line: Timeline, view: View) -> int | None:

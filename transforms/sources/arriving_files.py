@@ -134,11 +134,11 @@ class _FileReader(Reader):
             self._trouble = next((unlisted(*one) for one in sorted(found.closed.items())), None)
         there, half = dict.fromkeys(found.paths), None if self._half is None else self._half.path
         fresh = [path for path in there if path not in self._done and path != half]
-        # a listing may hold a file and lack one that came before it: what came after all that the last one found is
-        # left for the next one, or the watermark would pass readings that were there in time
         if self._trouble is None:
             # one that was left and is gone is begun, so that it counts as lost
             fresh += sorted(self._left.difference(there))
+        # a listing may hold a file and lack one that came before it: what came after all that the last one found is
+        # left for the next one, or the watermark would pass readings that were there in time
         came = {path: _came_us(path) for path in fresh}
         self._waiting = [path for path in fresh if came[path] <= self._seen_us or path in self._left][::-1]
         self._seen_us, self._left = max(came.values(), default=0), set(fresh).difference(self._waiting)
