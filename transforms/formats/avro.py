@@ -4,13 +4,11 @@ No library reads Avro into Arrow columns, so this is the one format whose rows p
 decoder only; Parquet holds the same readings and is read many times faster.
 
 *Schemas.* The library reads what is inside a record by recursion. A type inside itself, some thousand levels deep, ends
-the process, and an array of many things without bytes fills its memory: a few bytes do. So records of a schema that
-allows it are read field by field; fields that are not needed are skipped level by level, without recursion.
+the process, and an array of many things without bytes fills its memory: a few bytes do. So a schema that allows either,
+or has more than 200 levels, is refused.
 
 *Damage.* A file is damaged where its bytes are no records; what a record holds damages nothing: values are read without
-logical types, and a value that means nothing makes its own row a reject. Two more things damage a file although Avro
-allows them: a schema of more than 200 levels, and a value of more than 100,000 levels, behind which the next record
-cannot be found in bounded memory. A reject would lose readings in silence; "damaged" says that some are missing.
+logical types, and a value that means nothing makes its own row a reject.
 
 *Blocks.* A few bytes of any codec can stand for gigabytes, and a number of records for more than any memory holds. So
 no block is unpacked to more than :data:`MOST_BYTES`, and none may claim more records than its bytes can hold; one that
@@ -23,14 +21,10 @@ claims fewer, or a negative number, would lose readings in silence, and damages 
 >>> shapes = Shapes(fastavro.parse_schema({"type": "record", "name": "R", "fields": fields}))
 >>> shapes.is_plain
 False
->>> shapes.fields(["v"])(io.BytesIO(bytes([2]) + bytes([2, 2]) * 50_000 + bytes([0])))
-{'v': 1}
 >>> dates = Meaning.of(["null", {"type": "int", "logicalType": "date"}])
 >>> array, bad = dates.column([15706, None, 2**31 - 1])
 >>> array.type, bad
 (DataType(date32[day]), [])
->>> Meaning.of({"type": "string", "logicalType": "uuid"}).column(["x"])[1]
-[0]
 """
 
 from __future__ import annotations
@@ -38,7 +32,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -60,14 +53,9 @@ RECORDS, NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "
 
 #: Bytes of what has always so many; those of the others are found in the record.
 BYTES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_LONGS = frozenset({"int", "long", "enum"})
-_COUNTED = frozenset({"bytes", "string"})
 
 #: Types inside types, each counted as often as it is met: above this no size of a record bounds the work of reading it.
 _MOST_TYPES = 100_000
-
-#: Levels of what is passed over. What is deeper has no end that could be found in bounded memory.
-_DEEPEST = 100_000
 
 #: Levels of brackets in the text of a schema; the library parses it by calling itself.
 _DEEPEST_SCHEMA = 200
@@ -76,14 +64,8 @@ _LONGEST_LONG = 10
 _SYNC_BYTES = 16
 _PART = 1 << 20
 
-#: Bytes that are passed over at once: no block has as many, and a read takes no larger number.
-_LONGEST = 1 << 40
-
 #: Bytes of what a header holds.
 _LARGEST_HEADER = 1 << 24
-
-#: Types within a record that the library reads as a whole: it makes an object of each, also of those without bytes.
-_FEW_TYPES = 256
 
 #: What becomes of bytes that are no UTF-8 in a text: they are its row's matter, and no reason to stop.
 KEPT = "surrogateescape"
@@ -106,106 +88,14 @@ class Shapes:
         """Whether the size of a record bounds the work of reading it: the library may."""
         return self._types(self.schema) <= _MOST_TYPES
 
-    def is_flat(self, wanted: Iterable[str]) -> bool:
-        """Whether the schema and the size of single values bound the memory for a record: the library may read it."""
-        names = frozenset(wanted)
-        others = [one["type"] for one in self.schema["fields"] if one["name"] not in names]
-        return self._types(self.schema) <= _FEW_TYPES and not any(map(self._repeats, others))
+    def check_plain(self) -> None:
+        """Refuse a schema that is not plain.
 
-    def _repeats(self, kind: Any) -> bool:
-        """Whether an array or map is within a type; it is within itself nowhere."""
-        if isinstance(kind, list):
-            return any(map(self._repeats, cast("list[Any]", kind)))
-        kind = self.whole(kind)
-        name = kind["type"] if isinstance(kind, dict) else kind
-        if not isinstance(name, str):
-            return self._repeats(name)
-        return name in {"array", "map"} or (
-            name in RECORDS and any(self._repeats(one["type"]) for one in kind["fields"])
-        )
-
-    def fields(self, wanted: Iterable[str]) -> ReadRecord:
-        """A function that reads the wanted fields of a record and stands behind the record then."""
-        names = frozenset(wanted)
-        steps: list[tuple[ReadRecord | None, Any]] = []
-        for one in self.schema["fields"]:
-            alone = {"type": "record", "name": "quiltstream_field", "fields": [one]}
-            if one["name"] in names:
-                steps.append((whole_record(fastavro.parse_schema(alone)), one["type"]))
-            elif not self._is_empty(one["type"]):
-                steps.append((None, one["type"]))
-
-        def read(stream: BinaryIO) -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            for whole, kind in steps:
-                if whole is None:
-                    self.pass_over(stream, kind)
-                else:
-                    found |= whole(stream)
-            return found
-
-        return read
-
-    def pass_over(self, stream: BinaryIO, kind: Any) -> None:
-        """Go behind a value."""
-        inside = [iter([kind])]
-        while inside:
-            one = next(inside[-1], None)
-            if one is None:
-                inside.pop()
-            elif (within := self._within(stream, self.whole(one))) is not None:
-                if len(inside) >= _DEEPEST:
-                    raise ValueError("a value has too many levels")
-                inside.append(within)
-
-    def _within(self, stream: BinaryIO, kind: Any) -> Iterator[Any] | None:
-        """The types of what stands within a value; ``None`` if it is a single one, which is passed over."""
-        if isinstance(kind, list):
-            place = read_long(stream)
-            if not 0 <= place < len(cast("list[Any]", kind)):
-                raise ValueError("a union has no such type")
-            kind = self.whole(kind[place])
-        name = kind["type"] if isinstance(kind, dict) else kind
-        if name in RECORDS:
-            return (one["type"] for one in kind["fields"] if not self._is_empty(one["type"]))
-        if name == "array":
-            return self._items(stream, (), kind["items"])
-        if name == "map":
-            return self._items(stream, ("string",), kind["values"])
-        if name in _LONGS:
-            read_long(stream)
-        elif name in _COUNTED:
-            _skip(stream, read_long(stream))
-        else:
-            _skip(stream, kind["size"] if name == "fixed" else BYTES[name])
-        return None
-
-    def _items(self, stream: BinaryIO, before: tuple[str, ...], kind: Any) -> Iterator[Any]:
-        """What is in the blocks of an array or map; things without bytes need no look at each."""
-        empty = not before and self._is_empty(kind)
-        size = None if before else self._size(kind)
-        while count := read_long(stream):
-            if count < 0:
-                _skip(stream, read_long(stream))
-            elif size is not None:
-                _skip(stream, count * size)
-            elif not empty:
-                for _ in range(count):
-                    yield from before
-                    yield kind
-
-    def _size(self, kind: Any) -> int | None:
-        """The bytes of a type that has always so many, and some; ``None`` for others."""
-        kind = self.whole(kind)
-        name = kind["type"] if isinstance(kind, dict) else kind
-        if not isinstance(name, str):
-            return None
-        if name in RECORDS and self._types(kind) <= _FEW_TYPES:
-            sizes = [self._size(one["type"]) for one in kind["fields"] if not self._is_empty(one["type"])]
-            whole = [size for size in sizes if size is not None]
-            return sum(whole) or None if len(whole) == len(sizes) else None
-        size = kind["size"] if name == "fixed" else BYTES.get(name)
-        return size if size is not None and size > 0 else None
+        Raises:
+            EndlessError: it is not.
+        """
+        if not self.is_plain:
+            raise EndlessError("a record could keep the library busy for ever, or end it")
 
     def whole(self, kind: Any) -> Any:
         """A type with its name replaced by what it stands for."""
@@ -360,11 +250,6 @@ def _counted(stream: BinaryIO) -> bytes:
     return read_exactly(stream, size)
 
 
-def _skip(stream: BinaryIO, size: int) -> None:
-    if not 0 <= size <= _LONGEST or len(stream.read(size)) != size:
-        raise EOFError
-
-
 #: Logical types of times.
 TIMES: dict[str, pa.DataType] = {
     f"{local}timestamp-{name}": pa.timestamp(unit, tz=None if local else "UTC")
@@ -432,6 +317,10 @@ class LargeBlockError(QuiltstreamError, ValueError):
 
 class CodecError(QuiltstreamError, ValueError):
     """The blocks are packed by a codec that is not read."""
+
+
+class EndlessError(QuiltstreamError, ValueError):
+    """The size of a record does not bound the work of reading it."""
 
 
 def record_blocks(stream: BinaryIO, codec: str, sync: bytes, fewest: int) -> Iterator[tuple[int, bytes]]:
@@ -540,21 +429,19 @@ class Meaning:
 
     time: pa.DataType | None = None  # arrow type of its integers; ``None`` if they are no times
     decimal: tuple[int, int] | None = None  # precision and scale of its bytes; ``None`` if they are no decimals
-    uuid: bool = False  # whether its text is UUIDs
     single: bool = False  # whether its numbers are floats of 32 bits
 
     @classmethod
     def of(cls, kind: Any) -> Meaning:
         """The meaning of a field's type; a logical type that does not fit the type below it means nothing."""
-        time, decimal, is_uuid = None, None, False
+        time, decimal = None, None
         kinds = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
         names = {one["type"] if isinstance(one, dict) else one for one in kinds}
         for one in kinds:
             if isinstance(one, dict) and "logicalType" in one:
                 time = time or _time_of(one)
                 decimal = decimal or _decimal_of(one)
-                is_uuid |= (one["type"], one["logicalType"]) == ("string", "uuid")
-        return cls(time, decimal, is_uuid, single=names - {"null"} == {"float"})
+        return cls(time, decimal, single=names - {"null"} == {"float"})
 
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
         """Values as an array, those of text and numbers as text; and the places of values that mean nothing."""
@@ -569,18 +456,16 @@ class Meaning:
             return self._array(values), sorted({*bad, *broken})
 
     def _read(self, values: list[Any]) -> tuple[list[Any], list[int]]:
-        if self.decimal is None and not self.uuid:
+        if self.decimal is None:
             return values, []
-        context = None if self.decimal is None else Context(prec=self.decimal[0])
+        context = Context(prec=self.decimal[0])
         found: list[Any] = []
         bad: list[int] = []
         for place, one in enumerate(values):
             value = one
             try:
-                if context is not None and isinstance(one, bytes):
+                if isinstance(one, bytes):
                     value = self._decimal(one, context)
-                elif self.uuid and isinstance(one, str):
-                    value = str(uuid.UUID(one))
             except (ValueError, ArithmeticError):
                 value = None
                 bad.append(place)
@@ -720,15 +605,19 @@ def _opened(
     needed = columns(kinds) if callable(columns) else columns
     try:
         shapes = Shapes(fastavro.parse_schema(_with_decimals(bare(writer_schema), needed.names)))
-        # at once, unless what a record holds could keep the library busy for ever or end it
-        is_whole = shapes.is_plain and shapes.is_flat(needed.names)
-        read = whole_record(shapes.schema) if is_whole else shapes.fields(needed.names)
+        shapes.check_plain()
+        read = whole_record(shapes.schema)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
         blocks = record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
     except CodecError:
         raise SourceFileError(
             f"file {path} is packed by a codec that is not read; write it with deflate, zstandard, snappy, bzip2 or xz"
+        ) from None
+    except EndlessError:
+        raise SourceFileError(
+            f"file {path} has a schema that is not read: a type within itself, or an array of values without bytes; "
+            "write one flat record for each reading"
         ) from None
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
@@ -805,8 +694,7 @@ def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
     header = check_header(stream)
     schema = fastavro.parse_schema(decimal_floats(cast("Any", fastavro.block_reader(stream)).writer_schema))
     shapes = Shapes(fastavro.parse_schema(bare(schema)))
-    if not shapes.is_plain:
-        raise ValueError("a type within itself, or an array of things without bytes")
+    shapes.check_plain()
     stream.seek(header.end)
     for count, data in record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
         records = io.BytesIO(data)
