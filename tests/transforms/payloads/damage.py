@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from quiltstream.schemas.settings.places import RegisterValue
+from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 
@@ -43,18 +44,25 @@ def counted_once(made: Callable[[], PayloadDecoder], given: Messages) -> None:
     assert alone_passed == sum(part.passed for part in whole)
 
 
-def accounted_for(decoder: PayloadDecoder, given: Messages) -> None:
-    """The same of all messages together: those with readings or a reject, and those passed over, are all there are."""
-    parts = decoder.decode(given)
-    rejected = [at - FIRST for part in parts for each in part.rejects for at in each.positions.tolist()]
+def accounted_for(decoder: PayloadDecoder, given: Messages, parts: Sequence[Decoded]) -> set[int]:
+    """The same of all messages together: those with readings or a reject, and those passed over, are all there are.
+
+    Returns:
+        The numbers of the rejects.
+    """
+    rejected = [
+        at - int(given.positions[0]) for part in parts for each in part.rejects for at in each.positions.tolist()
+    ]
     assert len(rejected) == len(set(rejected))
     passed = sum(part.passed for part in parts)
+    count = sum(payload is not None for payload in given.payloads)
     if isinstance(decoder.readings.value, RegisterValue):
         # a rise is of two messages, and the first of a series gives none
-        assert len(rejected) + passed <= len(given)
-        return
-    read = {at for part in parts if part.rows is not None for at in part.rows.tolist()}
-    assert len(read.union(rejected)) + passed == len(given)
+        assert len(rejected) + passed <= count
+    else:
+        read = {at for part in parts if part.rows is not None for at in part.rows.tolist()}
+        assert len(read.union(rejected)) + passed == count
+    return set(rejected)
 
 
 def damaged(payload: bytes, chance: random.Random) -> bytes:

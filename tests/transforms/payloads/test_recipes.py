@@ -148,7 +148,8 @@ def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
     one, chance, most = case(name), random.Random(NOON_S), 1_000  # noqa: S311 - chance of a test
     left = -(-1_000_000 // len(RECIPES)) if TIER == "nightly" else most
     while left > 0:
-        accounted_for(one.decoder, damaged_of(one, chance, min(left, most)))
+        given = damaged_of(one, chance, min(left, most))
+        accounted_for(one.decoder, given, one.decoder.decode(given))
         left -= most
 
 
