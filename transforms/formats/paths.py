@@ -64,14 +64,11 @@ class Found:
     """What paths and patterns find."""
 
     paths: list[str] = field(default_factory=list[str])  # the files; what is neither a file nor a folder, too
-    odd: list[str] = field(default_factory=list[str])  # those of them that are no regular files
     # folders that may hold more files and cannot be listed, with the error
     closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
-    dead: list[str] = field(default_factory=list[str])  # links that match and lead nowhere, or in a circle
-    linked: list[str] = field(default_factory=list[str])  # links to folders below a wildcard: they are not followed
-    hidden: list[str] = field(default_factory=list[str])  # files that match but for the dot at a name's beginning
-    # folders on the way of the pattern but for the dot at their name's beginning: what they hold is not looked up
-    shut: list[str] = field(default_factory=list[str])
+    links: list[str] = field(default_factory=list[str])  # links that match and lead to no file, or to a folder
+    # what matches but for the dot at a name's beginning: files, and folders on the way, which are not looked into
+    hidden: list[str] = field(default_factory=list[str])
 
     @classmethod
     def together(cls, found: Iterable[Found]) -> Found:
@@ -80,13 +77,13 @@ class Found:
         whole = cls()
         for one in given:
             whole.closed |= one.closed
-        for name in ("paths", "odd", "dead", "linked", "hidden", "shut"):
+        for name in ("paths", "links", "hidden"):
             getattr(whole, name).extend(dict.fromkeys(path for one in given for path in getattr(one, name)))
         return whole
 
     def sort(self, here: str) -> None:
         """Put each kind in order, without what their paths begin with."""
-        for paths in (self.paths, self.odd, self.dead, self.linked, self.hidden, self.shut):
+        for paths in (self.paths, self.links, self.hidden):
             paths[:] = sorted(path.removeprefix(here) for path in paths)
 
 
@@ -140,38 +137,19 @@ def unlisted(folder: str, error: OSError) -> str:
 
 def _mistakes(setting: str, where: str, found: Found) -> list[str]:
     """What is wrong with a path or pattern and what it finds, a line for each mistake."""
-    if found.odd == [where] and (what := endless(where)) is not None:
+    if (what := endless(where)) is not None:
         return [
             f"{setting}: {where} is no file that ends, but {what}; copy what it gives into a file, or read a live "
             "job's standard input"
         ]
-    if found.paths:
-        endless_ones = [(path, what) for path in found.odd if (what := endless(path)) is not None]
-        return [
-            f"{setting}: {where} matches {path}, which is no file that ends, but {what}; take it away, or write a "
-            "pattern that does not match it"
-            for path, what in endless_ones
-        ]
-    if found.closed:
-        return []  # the folder is why
+    if found.paths or found.closed:  # a folder that cannot be listed is said by itself
+        return []
     if is_local(where) and is_folder(where):
         return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where.rstrip('/')}/*"]
-    text = f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the "
-    text += "settings file)"
-    if found.dead:
-        text = f"{setting}: {found.dead[0]} is a link that leads nowhere; mend it, or name the file itself"
-    elif found.linked:
-        text = f"{setting}: {found.linked[0]} is a link to a folder, which is not followed; name the folder itself"
-    elif found.hidden:
-        text = (
-            f"{setting}: {where} matches hidden files alone, such as {found.hidden[0]}; write the dot at the beginning "
-        )
-        text += "of the name into the pattern, where they are to be read"
-    elif found.shut:
-        text = f"{setting}: no file matches {where}, and hidden folders, such as {found.shut[0]}, are not looked into; "
-        text += "write the dot at the beginning of the name into the pattern, where their files are to be read, or "
-        text += "check the spelling"
-    return [text]
+    return [
+        f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the settings "
+        "file; links to folders are not followed, and no wildcard stands for the dot at the beginning of a name)"
+    ]
 
 
 def unreachable(setting: str, path: str, error: Exception) -> str:
@@ -238,7 +216,7 @@ def _listed(where: str) -> Found:
     def pass_on(folder: str, noted: list[str]) -> None:
         depth = folder.count("/")
         if depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder)):
-            (found.shut if _is_hidden(folder, parts, is_folder=True) else noted).append(folder)
+            (found.hidden if _is_hidden(folder, parts, is_folder=True) else noted).append(folder)
 
     while folders:
         folder = folders.pop()
@@ -250,7 +228,7 @@ def _listed(where: str) -> Found:
                     elif matching[-1].match(entry.path):
                         _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, parts))
                     elif entry.is_symlink() and is_folder(entry.path):
-                        pass_on(entry.path, found.linked)
+                        pass_on(entry.path, found.links)
         except OSError as error:
             # else there is no folder, or none any more
             if error.errno not in _NOTHING:
@@ -291,14 +269,13 @@ def _look_at(path: str, found: Found, *, is_hidden: bool = False) -> None:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a name may hold NUL
         if not stat.S_ISDIR(mode):
             found.paths.append(path)
-            found.odd += [] if stat.S_ISREG(mode) else [path]
     except ValueError:
         return
     except OSError as error:
         if error.errno not in _NOTHING:
             found.paths.append(path)
         elif os.path.islink(path):  # noqa: PTH114 - as above
-            found.dead.append(path)
+            found.links.append(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,26 +108,23 @@ class FileTask:
 class LeftOut:
     """What matches the patterns of a source and holds nothing that is read."""
 
-    dead: tuple[str, ...] = ()  # links that lead nowhere, or in a circle
-    linked: tuple[str, ...] = ()  # links to folders below a wildcard
+    links: tuple[str, ...] = ()  # links that lead nowhere, or to folders below a wildcard
     empty: tuple[str, ...] = ()  # files of 0 bytes
-    hidden: tuple[str, ...] = ()  # files whose dot at the beginning of a name no wildcard stands for
-    shut: tuple[str, ...] = ()  # likewise folders on the way, which may hold files that would match
+    # files whose dot at the beginning of a name no wildcard stands for, and such folders on the way
+    hidden: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Found, empty: Iterable[str] = ()) -> LeftOut:
         """What is left out of what patterns find, and of its files those that are empty."""
-        return cls(*map(tuple, (found.dead, found.linked, empty, found.hidden, found.shut)))
+        return cls(*map(tuple, (found.links, empty, found.hidden)))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What to say of it, a line for each kind."""
         kinds = (
-            (self.dead, "link that leads nowhere", "links that lead nowhere"),
-            (self.linked, "link to a folder, which is not followed", "links to folders, which are not followed"),
+            (self.links, "link to a folder or to nothing", "links to folders or to nothing"),
             (self.empty, "empty file", "empty files"),
-            (self.hidden, "hidden file, which no wildcard matches", "hidden files, which no wildcard matches"),
-            (self.shut, "hidden folder, which is not looked into", "hidden folders, which are not looked into"),
+            (self.hidden, "hidden file or folder", "hidden files or folders"),
         )
         return tuple(
             f"{len(paths):,} {one if len(paths) == 1 else many}: {', '.join(paths[:_SHOWN_LEFT_OUT])}"

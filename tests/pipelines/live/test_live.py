@@ -66,7 +66,7 @@ def test_what_is_hidden_in_the_folder_is_named_once_and_not_read(tmp_path: Path)
     shutil.copy(next(inbox.iterdir()), inbox / ".x.csv")
     said = [json.loads(line) for line in run(one, "--json").ended(0).out.splitlines()]
     assert [one["kind"] for one in said] == ["files", "start", "record", "summary"]
-    assert said[0]["text"] == f"left out: 1 hidden file, which no wildcard matches: {inbox}/.x.csv"
+    assert said[0]["text"] == f"left out: 1 hidden file or folder: {inbox}/.x.csv"
     assert said[-1]["operator_only"]["rejected"] == {}
 
 
