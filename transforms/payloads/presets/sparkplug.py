@@ -108,7 +108,7 @@ class Birth:
     wanted: Mapping[int, int]  # the aliases of the wanted metric, and the type that each has
     kind: int  # the type that the metric has by its name; 0 without one
     others: tuple[tuple[int, int], ...]  # runs of the other aliases, increasing: the first and last of each
-    # where the wanted name stands for several metrics, the name of each wanted alias
+    # of wanted aliases whose metric has another name than the wanted one (a template's, or a meter's), that name
     names: Mapping[int, str] = field(default_factory=dict[int, str])
     kinds: Mapping[str, int] = field(default_factory=dict[str, int])  # likewise the type of each metric by its name
 
@@ -252,22 +252,25 @@ EVERY = "+"
 
 
 @dataclass(frozen=True, slots=True)
-class _Several:
-    """A wanted name that stands for several metrics: one for each meter."""
+class _Metrics:
+    """The metrics of a wanted name: one, or one for each meter."""
 
-    levels: tuple[str, ...]  # its levels between slashes, :data:`EVERY` for any
+    name: str
+    levels: tuple[str, ...]  # of the name between slashes, :data:`EVERY` for any; empty where it is of one metric
 
     @classmethod
-    def of(cls, wanted: str) -> _Several | None:
+    def of(cls, wanted: str) -> _Metrics:
         levels = tuple(wanted.split("/"))
-        return cls(levels) if EVERY in levels else None
+        return cls(wanted, levels if EVERY in levels else ())
 
     def meter(self, name: str) -> str | None:
-        """What stands in the place of :data:`EVERY` in a metric's name; ``None`` if it is another metric's.
+        """What stands in the place of :data:`EVERY` in a metric's name, if at all; ``None`` if it is another metric's.
 
-        >>> _Several.of("+/Power").meter("Meter 1/Power")
-        'Meter 1'
+        >>> _Metrics.of("+/Power").meter("Meter 1/Power"), _Metrics.of("Power").meter("Power")
+        ('Meter 1', '')
         """
+        if not self.levels:
+            return "" if name == self.name else None
         levels = name.split("/")
         if len(name) > LONGEST_NAME or len(levels) != len(self.levels) or not self._fits(levels) or not all(levels):
             return None
@@ -275,6 +278,8 @@ class _Several:
 
     def begins(self, name: str) -> bool:
         """Whether members of a template instance of a name may be wanted."""
+        if not self.levels:
+            return self.name.startswith(f"{name}/")
         levels = name.split("/")
         return len(name) <= LONGEST_NAME and len(levels) < len(self.levels) and self._fits(levels)
 
@@ -296,21 +301,39 @@ class _Several:
                 wanted[metric.alias], names[metric.alias] = 0 if is_template else metric.datatype, name
             else:
                 others.append(metric.alias)
-        return Birth.of(payload.timestamp, wanted, 0, others, names, kinds)
+        # the wanted name itself is known, and a birth is kept without it
+        kind = kinds.pop(self.name, 0)
+        names = {alias: name for alias, name in names.items() if name != self.name}
+        return Birth.of(payload.timestamp, wanted, kind, others, names, kinds)
 
     def add(self, rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None) -> bool:
         """Add the readings of a payload, those of each meter under its name; whether each metric had a name."""
-        metrics, whole = _defined(payload, birth)
+        metrics, whole = self._defined(payload, birth)
         for metric, name, kind in metrics:
             for full, one in _named(metric, name):
                 meter = self.meter(full)
                 if meter is None:
                     continue
-                mine = (kind if one is metric else one.datatype) or (birth.kinds.get(full, 0) if birth else 0)
+                by_name = 0 if birth is None else birth.kind if full == self.name else birth.kinds.get(full, 0)
+                mine = (kind if one is metric else one.datatype) or by_name
                 stamped = next((each for each in (one, metric) if each.HasField("timestamp")), payload)
-                own = None if series is None else f"{series}/{meter}"
+                own = f"{series}/{meter}" if meter and series is not None else series
                 rows.add(message, own, stamped.timestamp, _value(one, mine))
         return whole
+
+    def _defined(self, payload: Any, birth: Birth | None) -> tuple[list[tuple[Any, str, int]], bool]:
+        """The metrics with a name or a wanted alias, each with its name and type; whether the birth defines all."""
+        found: list[tuple[Any, str, int]] = []
+        whole = True
+        for metric in payload.metrics:
+            name, kind = metric.name.decode("utf-8"), metric.datatype
+            if name:
+                found.append((metric, name, kind))
+            elif birth is None or not birth.defines(metric.alias):
+                whole = False
+            elif metric.alias in birth.wanted:
+                found.append((metric, birth.names.get(metric.alias, self.name), kind or birth.wanted[metric.alias]))
+        return found, whole
 
 
 def _named(metric: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -344,7 +367,7 @@ _SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
 
 def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted: Wanted) -> RowList:
     """The readings of births and data; times are milliseconds."""
-    rows, parse, several = RowList(), payload_class().FromString, _Several.of(wanted.name)
+    rows, parse, metrics = RowList(), payload_class().FromString, _Metrics.of(wanted.name)
     for message, topic in zip(chosen, _sparkplug_topics(messages, chosen), strict=True):
         if topic is not None and topic.startswith(_HOSTS):
             continue
@@ -360,15 +383,10 @@ def sparkplug_rows(messages: Messages, chosen: list[int], births: Births, wanted
             payload = parse(messages.payloads[message])
             if kind in _BIRTHS:
                 stamp = int(messages.stamps_us[message])
-                birth = _birth(payload, wanted.name) if several is None else several.birth(payload)
-                births.learn(name, birth, None if stamp < 0 else stamp // 1_000)
+                births.learn(name, metrics.birth(payload), None if stamp < 0 else stamp // 1_000)
             series = wanted.series_of(message, "/".join(name))
             birth = births.before(name, payload.timestamp, spoken=kind in _DATA)
-            whole = (
-                _add(mine, message, series, payload, birth, wanted.name)
-                if several is None
-                else several.add(mine, message, series, payload, birth)
-            )
+            whole = metrics.add(mine, message, series, payload, birth)
         except (DecodeError, ValueError):  # the latter of text that is not UTF-8
             rows.bad[message] = RejectReason.MALFORMED_ROW
             continue
@@ -408,82 +426,6 @@ def _who(topic: str | None) -> tuple[str, Who] | None:
     if kind not in {*_BIRTHS, *_DATA, *_OTHERS} or (kind[0] == "D") is (len(name) == 1):
         return None
     return kind, (group, *name)
-
-
-def _birth(payload: Any, wanted: str) -> Birth:
-    aliases: dict[int, int | None] = {}
-    by_name = 0
-    for metric in payload.metrics[:_MOST_METRICS]:
-        name = metric.name.decode("utf-8")
-        if name:
-            kind = metric.datatype if name == wanted else _member_kind(metric, name, wanted)
-            if kind is not None:
-                by_name = kind
-            if metric.HasField("alias"):
-                aliases[metric.alias] = kind
-    others = [alias for alias, kind in aliases.items() if kind is None]
-    own = {alias: kind for alias, kind in aliases.items() if kind is not None}
-    return Birth.of(payload.timestamp, own, by_name, others)
-
-
-def _member_kind(metric: Any, name: str, wanted: str) -> int | None:
-    """The type of the wanted member of a template instance; ``None`` if the metric is none, or has no such member."""
-    if metric.WhichOneof("value") != _TEMPLATE or not wanted.startswith(f"{name}/"):
-        return None
-    # an instance may be born with the members that it has now, and get others later
-    return next((one.datatype for full, one in _named(metric, name) if full == wanted), 0)
-
-
-def _defined(payload: Any, birth: Birth | None) -> tuple[list[tuple[Any, str, int]], bool]:
-    """The metrics with a name, and those with a wanted alias; and whether the birth defines every alias.
-
-    Each with its name, that of an alias only where the wanted name stands for several metrics, and its type, 0 without.
-    """
-    found: list[tuple[Any, str, int]] = []
-    whole = True
-    for metric in payload.metrics:
-        name, kind = metric.name.decode("utf-8"), metric.datatype
-        if name:
-            found.append((metric, name, kind))
-        elif birth is None or not birth.defines(metric.alias):
-            whole = False
-        elif metric.alias in birth.wanted:
-            found.append((metric, birth.names.get(metric.alias, ""), kind or birth.wanted[metric.alias]))
-    return found, whole
-
-
-def _add(rows: RowList, message: int, series: Any, payload: Any, birth: Birth | None, wanted: str) -> bool:
-    metrics, whole = _defined(payload, birth)
-    for metric, name, by_alias in metrics:
-        if name and name != wanted and not wanted.startswith(f"{name}/"):
-            continue
-        kind = by_alias or (birth.kind if name and birth is not None else 0)
-        if metric.WhichOneof("value") == _TEMPLATE:
-            _add_members(rows, message, series, payload, metric, birth, wanted)
-            continue
-        if name and name != wanted:
-            continue
-        time = metric.timestamp if metric.HasField("timestamp") else payload.timestamp
-        rows.add(message, series, time, _value(metric, kind))
-    return whole
-
-
-def _add_members(
-    rows: RowList, message: int, series: Any, payload: Any, metric: Any, birth: Birth | None, wanted: str
-) -> None:
-    """Add the wanted member of a template instance, which a message may have by its alias, and of which it may lack."""
-    name = metric.name.decode("utf-8")
-    members = list(_named(metric, name))
-    # the names of members without that of their instance begin with a slash
-    ends = [wanted] if name else [wanted[at:] for at, one in enumerate(wanted) if one == "/"][:MOST_SLASHES]
-    for one in next((found for end in ends if (found := [one for full, one in members if full == end])), []):
-        kind = one.datatype or (birth.kind if birth is not None else 0)
-        stamped = next((each for each in (one, metric) if each.HasField("timestamp")), payload)
-        rows.add(message, series, stamped.timestamp, _value(one, kind))
-
-
-#: Levels in the name of a member whose instance is known by its alias alone.
-MOST_SLASHES = 8
 
 
 def _value(metric: Any, kind: int) -> Any:
