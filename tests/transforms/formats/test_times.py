@@ -251,17 +251,6 @@ def test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it(zone
     assert zone == "Asia/Kolkata" or doubled > 0
 
 
-def test_far_years_are_placed_as_zoneinfo_places_them():
-    stamps = [
-        dt.datetime(year, month, 15, 12)
-        for year in (1900, 1901, 1918, 1950, 2037, 2038, 2100, 2200)
-        for month in (1, 7)
-    ]
-    utc, skipped = LocalClock("Europe/Paris").to_utc(np.array([micros(stamp) for stamp in stamps]))
-    assert utc.tolist() == [micros(stamp.replace(tzinfo=ZoneInfo("Europe/Paris"))) for stamp in stamps]
-    assert not skipped.any()
-
-
 @pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
 def test_the_house_with_a_25_hour_day_is_read_in_any_row_order(repository, tmp_path, ambiguous):
     source = repository / "pipelines" / "data" / "house_hourly_dst.csv"

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.transforms.formats.avro import plain_times
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import (
     FEW,
@@ -564,25 +563,6 @@ def test_schemas_unfit_for_vectorised_decoding_are_decoded_by_the_library(name: 
         Vectorised(parsed(schema), wanted)
 
 
-@pytest.mark.parametrize("stamp", ["timestamp-millis", "timestamp-micros", "local-timestamp-millis", "no-such"])
-@pytest.mark.parametrize("below", ["long", "int", "string", "double"])
-def test_vectorised_timestamps_equal_those_decoded_alone(stamp: str, below: str):
-    schema = flat([{"type": below, "logicalType": stamp}, "null"])
-    given_as: dict[str, Any] = {
-        "long": NOON_MS,
-        "int": 1 << 30,
-        "string": "2026-01-05T12:00:00Z",
-        "double": float(NOON_MS),
-    }
-    plain = flat([below, "null"])
-    payloads = [
-        wire_array(array_body(plain, {"id": "m", "t": given_as[below] if at % 5 else None, "v": 1.0}))
-        for at in range(MANY)
-    ]
-    mapping = {"series": "id", "time": "t", "time_unit": "ms", "value": "v", "payload": "avro"}
-    same(mapping, schema, payloads, timezone="Europe/Paris")
-
-
 def test_vectorised_integers_of_every_length_equal_those_of_the_library():
     chance = random.Random(5)  # noqa: S311 - chance of a test
     numbers = [chance.getrandbits(chance.randrange(1, 64)) * chance.choice([1, -1]) for _ in range(5_000)]
@@ -612,29 +592,6 @@ def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):
         payloads.append(made.damaged(payload) if chance.random() < wrong else payload)
     beside: dict[str, Any] = {"series": {"key": True}} if chance.random() < 0.2 else {}
     same(mapping | beside | {"payload": "avro", "time_unit": "ms"}, schema, payloads)
-
-
-def test_most_random_schemas_and_their_intact_messages_are_decoded_vectorised():
-    """Without this the test above could compare the library with itself; seed 11."""
-    fit = read = every = 0
-    for seed in range(11, 61):
-        made = Chance(random.Random(seed))  # noqa: S311 - chance of a test
-        schema, mapping = made.schema()
-        paths = {part: tuple(_steps(path)) for part, path in mapping.items()}
-        plain = parsed(plain_times(schema))
-        try:
-            vectorised = Vectorised(plain, paths)
-        except UnfitError:
-            continue
-        fit += 1
-        found = vectorised.read([array_body(plain, made.value(schema)) for _ in range(4 * FEW)])
-        read, every = read + len(found.read), every + 4 * FEW
-    assert fit >= 45
-    assert read > every / 4
-
-
-def _steps(path: str) -> list[str | None]:
-    return [one for name in path.split(".") for one in ([name[:-3], None] if name.endswith("[*]") else [name])]
 
 
 def test_positions_and_stamps_stay_with_their_messages():

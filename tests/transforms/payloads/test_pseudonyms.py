@@ -11,7 +11,7 @@ from quiltstream.pipelines.runners import new_pipeline, options_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
-from quiltstream.schemas.settings.mappings import NAMED, Readings
+from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.errors import RegistrationConflict
@@ -23,10 +23,8 @@ from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.sources.files import ReadReadings
 
 from ..formats.decoding import decode as decode_files
-from .payloads import NOON_NS, NOON_S, NOON_US, decode, dumped, messages, preset
+from .payloads import NOON_S, NOON_US, decode, dumped, messages, preset
 from .sparkplug import metric, payload
-from .test_cim import SMALL
-from .test_published import MONTHLY, telegram
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
 KEY = PseudonymKey(SECRET.encode())
@@ -51,64 +49,23 @@ def test_series_names_of_messages_are_replaced_and_unused_fields_dropped():
     assert rejects == [(3, "missing-series")]
 
 
-def headed(**headers: str) -> Messages:
-    """A message whose device stands beside the payload."""
-    given = [tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())]
-    return messages('{"power": 1.5}', headers=given)
-
-
-#: Of each preset a message of one reading: the value that it is asked for, the message, and the name of its device.
-OF_PRESETS: dict[str, tuple[str | None, Messages, str]] = {
-    "thingsboard": ("power", dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]}), "m 1"),
-    "edgex": (
-        "power",
-        dumped({"deviceName": "m 1", "origin": NOON_NS, "readings": [{"resourceName": "power", "value": "1.5"}]}),
-        "m 1",
-    ),
-    "hono": (
-        "power",
-        messages('{"power": 1.5}', headers=[(("device_id", b"m 1"), ("creation-time", str(NOON_S * 1_000).encode()))]),
-        "m 1",
-    ),
-    "azure-iot": (
-        "power",
-        headed(iothub_connection_device_id="m 1", iothub_enqueuedtime="2026-01-05T12:00:00Z"),
-        "m 1",
-    ),
-    "aws-iot": ("power", dumped({"device_id": "m 1", "timestamp": NOON_S * 1_000, "power": 1.5}), "m 1"),
-    "senml": ("power", dumped([{"bn": "m1:", "bt": NOON_S, "n": "power", "v": 1.5}]), "m1"),
-    "sparkplug": (
-        "power",
-        messages(payload(NOON_S * 1_000, metric("power", double=1.5)), topics=["spBv1.0/plant/DDATA/edge/m1"]),
-        "plant/edge/m1",
-    ),
-    "ngsi-ld": (
-        "power",
-        dumped(
-            {
-                "notifiedAt": "2026-01-05T12:00:00Z",
-                "data": [{"id": "urn:m1", "type": "Meter", "power": {"type": "Property", "value": 1.5}}],
-            }
+@pytest.mark.parametrize(
+    ("readings", "given", "device"),
+    [
+        (
+            preset("thingsboard", pseudonyms={"env": "QUILT_KEY"}),
+            dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]}),
+            "m 1",
         ),
-        "urn:m1",
-    ),
-    "green-button": (None, messages(MONTHLY), "01"),
-    "cim": ("Wh", messages(SMALL), "MTR-7"),
-    "dsmr": ("1-0:1.7.0", messages(telegram("E47C")), "K8EG004046395507"),
-}
-
-
-def test_no_preset_is_without_an_example():
-    assert set(OF_PRESETS) >= set(NAMED)
-
-
-@pytest.mark.parametrize("name", sorted(OF_PRESETS))
-def test_every_preset_has_pseudonyms(name: str):
-    value, given, device = OF_PRESETS[name]
-    plain, rejects = decode(preset(name, value), given)
-    assert (rejects, {row[0] for row in plain}) == ([], {device})
-    hidden = decode(preset(name, value, pseudonyms={"env": "QUILT_KEY"}), given)
-    assert hidden == ([(KEY.name(device), *row[1:]) for row in plain], [])
+        (
+            preset("sparkplug", pseudonyms={"env": "QUILT_KEY"}),
+            messages(payload(NOON_S * 1_000, metric("power", double=1.5)), topics=["spBv1.0/plant/DDATA/edge/m1"]),
+            "plant/edge/m1",
+        ),
+    ],
+)
+def test_presets_have_pseudonyms(readings: Readings, given: Messages, device: str):
+    assert decode(readings, given) == ([(KEY.name(device), NOON_US, 1.5)], [])
 
 
 def test_names_of_files_are_replaced(tmp_path: Path):
