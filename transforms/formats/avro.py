@@ -92,10 +92,13 @@ class Shapes:
         """Refuse a schema that is not plain.
 
         Raises:
-            EndlessError: it is not.
+            RefusedError: it is not.
         """
         if not self.is_plain:
-            raise EndlessError("a record could keep the library busy for ever, or end it")
+            raise RefusedError(
+                "has a schema that is not read: a type within itself, or an array of values without bytes; write one "
+                "flat record for each reading"
+            )
 
     def whole(self, kind: Any) -> Any:
         """A type with its name replaced by what it stands for."""
@@ -315,23 +318,19 @@ class LargeBlockError(QuiltstreamError, ValueError):
     """A block has, or unpacks to, more than :data:`MOST_BYTES`."""
 
 
-class CodecError(QuiltstreamError, ValueError):
-    """The blocks are packed by a codec that is not read."""
-
-
-class EndlessError(QuiltstreamError, ValueError):
-    """The size of a record does not bound the work of reading it."""
+class RefusedError(QuiltstreamError, ValueError):
+    """What a file's header says of its records is not read; the text has the next step, and nothing of the file."""
 
 
 def record_blocks(stream: BinaryIO, codec: str, sync: bytes, fewest: int) -> Iterator[tuple[int, bytes]]:
     """The blocks of a file: how many records each has, and its data.
 
     Raises:
-        CodecError: the codec is none that is read.
+        RefusedError: the codec is none that is read.
         ValueError: a record has no bytes, and a few bytes could claim any number of them.
     """
     if codec not in _CODECS:
-        raise CodecError("another codec")
+        raise RefusedError(f"is packed by a codec that is not read; write it with {', '.join(list(_CODECS)[1:])}")
     if not fewest:
         raise ValueError("records without bytes")
     return _blocks(stream, _CODECS[codec], sync, fewest)
@@ -610,15 +609,8 @@ def _opened(
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
         blocks = record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
-    except CodecError:
-        raise SourceFileError(
-            f"file {path} is packed by a codec that is not read; write it with deflate, zstandard, snappy, bzip2 or xz"
-        ) from None
-    except EndlessError:
-        raise SourceFileError(
-            f"file {path} has a schema that is not read: a type within itself, or an array of values without bytes; "
-            "write one flat record for each reading"
-        ) from None
+    except RefusedError as error:
+        raise SourceFileError(f"file {path} {error}") from None
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     return read, meanings, blocks

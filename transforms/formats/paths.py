@@ -184,7 +184,7 @@ def _matches(where: str) -> Found:
     if not is_local(where):
         (result,) = file_systems().match([where])
         paths = sorted(one.path for one in result.metadata_list)
-        hidden = [path for path in paths if _is_hidden(path, where.split("/"))]
+        hidden = [path for path in paths if _is_hidden(path, where)]
         left_out = frozenset(hidden)
         return Found([path for path in paths if path not in left_out], hidden=hidden)
     # a name with brackets in it is itself before it is a pattern
@@ -209,14 +209,14 @@ def _listed(where: str) -> Found:
     # what a file must match, and the folders at each depth
     matching = [re.compile(FileSystem.translate_pattern("/".join(parts[: n + 1]))) for n in range(len(parts))]
     # from the part on that stands for any depth every folder may hold one
-    deep = _any_depth(parts)
+    deep = next((n for n, part in enumerate(parts) if "**" in part), len(parts))
 
     found, folders = Found(), [fixed_folder(pattern)]
 
     def pass_on(folder: str, noted: list[str]) -> None:
         depth = folder.count("/")
         if depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder)):
-            (found.hidden if _is_hidden(folder, parts, is_folder=True) else noted).append(folder)
+            (found.hidden if _is_hidden(folder, pattern) else noted).append(folder)
 
     while folders:
         folder = folders.pop()
@@ -226,7 +226,7 @@ def _listed(where: str) -> Found:
                     if entry.is_dir(follow_symlinks=False):
                         pass_on(entry.path, folders)
                     elif matching[-1].match(entry.path):
-                        _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, parts))
+                        _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, pattern))
                     elif entry.is_symlink() and is_folder(entry.path):
                         pass_on(entry.path, found.links)
         except OSError as error:
@@ -237,23 +237,14 @@ def _listed(where: str) -> Found:
     return found
 
 
-def _is_hidden(path: str, parts: list[str], *, is_folder: bool = False) -> bool:
+def _is_hidden(path: str, pattern: str) -> bool:
     """Whether a wildcard of a pattern would stand for the dot at the beginning of a name, as it does in no shell.
 
     Such names are what other programs keep beside the data: files that are not whole yet, and those that hold the
-    attributes of another. Behind a part with ``**``, which stands for any depth, folders may have it as soon as one of
-    the parts between that and the last has it.
+    attributes of another. A pattern that writes such a dot behind its fixed folder finds them.
     """
-    names, deep = path.split("/"), _any_depth(parts)
-    last = [] if is_folder else parts[deep + 1 :][-1:]
-    between = ".*" if any(part[:1] == "." for part in parts[deep + 1 : -1]) else "*"
-    wanted = [*parts[: deep + 1], *([between] * (len(names) - deep - 1 - len(last))), *last]
-    return any(name[:1] == "." and want[:1] != "." for name, want in zip(names, wanted, strict=False))
-
-
-def _any_depth(parts: list[str]) -> int:
-    """Which part of a pattern stands for any depth of folders; their number where none does."""
-    return next((n for n, part in enumerate(parts) if "**" in part), len(parts))
+    fixed = len(fixed_folder(pattern).rstrip("/"))
+    return "/." in path[fixed:] and "/." not in pattern[fixed:]
 
 
 #: Errors at a path where nothing is.

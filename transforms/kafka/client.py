@@ -269,15 +269,7 @@ def _names(text: str, option: str) -> bool:
 
 
 def _check_files(given: Mapping[str, Any], shown: Mapping[str, Option]) -> None:
-    """See that the files of certificates and keys can be read: librdkafka says of one only that it failed.
-
-    Args:
-        given: the options with their secrets.
-        shown: the options as the settings have them: a path that is a secret there is not shown.
-
-    Raises:
-        KafkaUnavailableError: one cannot be.
-    """
+    """See that the files of certificates and keys can be read: librdkafka says of one only that it failed."""
     if not str(given.get("security.protocol", "")).upper().endswith("SSL"):
         return
     for name, path in sorted(given.items()):
@@ -287,6 +279,7 @@ def _check_files(given: Mapping[str, Any], shown: Mapping[str, Option]) -> None:
         try:
             Path(str(path)).open("rb").close()
         except (OSError, ValueError) as error:
+            # a path that is a secret in the settings is not shown
             place = f" {path}" if shown.get(name) == path else ""
             raise KafkaUnavailableError(
                 f"options.{name}: the file{place} cannot be read ({reason(error)}); "
