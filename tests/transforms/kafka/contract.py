@@ -214,17 +214,6 @@ class KafkaPartitionsContract:
         for piece in lost:
             assert len(set(read(follow(topic, position=piece.position), 8))) == 8
 
-    def test_a_position_of_an_older_version_without_topic_ids_is_accepted(self, broker, follow):
-        topic = broker.topic(1)
-        broker.send(topic, [(0, reading(name, 0)) for name in "abc"])
-        (piece,) = pieces_until(follow(topic), lambda found: bool(rows(found)))[-1:]
-        plain = json.loads(piece.position)
-        del plain["ids"]
-        plain["topics"][topic]["0"] = 1
-        pieces = pieces_until(follow(topic, position=json.dumps(plain)), lambda found: rows(found) == 2)
-        assert not any(one.rejected for one in pieces)
-        assert json.loads(pieces[-1].position)["ids"]
-
     @pytest.mark.assures(
         "brokers",
         "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "

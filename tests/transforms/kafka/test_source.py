@@ -543,25 +543,6 @@ def test_a_transaction_open_for_30_s_is_reported_with_its_offset_until_it_ends(b
     reader.close()
 
 
-def test_a_topic_deleted_and_recreated_is_read_by_a_new_consumer(broker):
-    topic = broker.topic(1)
-    broker.ids.clear()
-    reader = feed(broker, topic).reader(0, BEGIN)
-    broker.send(topic, [(0, reading("a", 0))])
-    broker.restart()
-    assert read(reader, 1) == ["a"]
-    settle(reader)
-    del broker.topics[topic]
-    pieces_until(reader, lambda _: "the topic is not there" in (reader.trouble or ""))
-    # its clock is not forgotten meanwhile
-    assert reader.sources == {f"{topic}/0": Reach.UNKNOWN}
-    broker.topic(1, topic)
-    broker.ids.clear()
-    broker.send(topic, [(0, reading(name, 0)) for name in "xb"])
-    assert read(reader, 1) == ["b"]
-    reader.close()
-
-
 def test_a_repeated_error_is_logged_once(broker, caplog):
     caplog.set_level(logging.WARNING)
     reader = feed(broker, broker.topic(1)).reader(0, BEGIN)

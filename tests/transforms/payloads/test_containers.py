@@ -23,10 +23,9 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.payloads.parsing import line_values, remote_write_parser
 
-from ...forked import forker
 from ...tiers import TIER
 from .damage import Steps, counted_once, damaged
-from .payloads import FIRST, NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages
+from .payloads import FIRST, NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages, outcome
 from .remote_write import STALE, snappy, written
 from .sparkplug import block
 
@@ -169,10 +168,19 @@ def test_gzip_of_very_many_members_is_rejected():
     assert (rows, rejects) == ([("m1", NOON_US, 1.5)], [(1, "malformed-row")])
 
 
-def test_many_packed_messages_are_parsed_some_at_a_time():
-    many = [gzip.compress(line(id=f"m{at}", pad=" " * 600_000).encode()) for at in range(12)]
-    rows, rejects = decode(readings(compression="gzip"), messages(*many))
-    assert (len(rows), rejects) == (12, [])
+@pytest.mark.parametrize("packed", [False, True])
+def test_many_large_messages_are_parsed_some_at_a_time(monkeypatch: pytest.MonkeyPatch, packed: bool):
+    """Parsed they take up to two hundred times their bytes."""
+    bodies = [line(id=f"m{at}", pad=" " * 600).encode() for at in range(5)]
+    decoder = PayloadDecoder(readings(compression="gzip" if packed else None))
+    together: list[int] = []
+    parse = decoder._worker._payload_format
+    monkeypatch.setattr("quiltstream.transforms.payloads.decoder._PARSED_BYTES", 1_500)
+    monkeypatch.setattr(
+        decoder._worker, "_payload_format", lambda given, some: (together.append(len(some)), parse(given, some))[1]
+    )
+    rows, rejects = outcome(decoder, messages(*map(gzip.compress, bodies) if packed else bodies))
+    assert (len(rows), rejects, together) == (5, [], [2, 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -276,49 +284,3 @@ def test_series_of_a_write_request_without_samples_are_skipped():
     )
     parsed = remote_write_parser(1_000_000)([packed], [0])
     assert [one["labels"] for one in parsed.values] == [{"id": "a"}]
-
-
-#: Decodes five messages within so much memory beyond what the imports take, and so much processor time.
-LIMITED = """
-import io, resource, struct, sys
-import numpy as np
-from quiltstream.schemas.settings.job import Readings
-from quiltstream.transforms.payloads.messages import Messages
-from quiltstream.transforms.payloads import PayloadDecoder
-element = {"type": "record", "name": "E", "fields": [{"name": "on", "type": "boolean"}, {"name": "v", "type": "null"}]}
-schema = {"type": "record", "name": "R", "fields": [
-    {"name": "id", "type": "string"}, {"name": "ts", "type": "long"},
-    {"name": "r", "type": {"type": "array", "items": element}}]}
-def long(n):
-    n, found = n << 1, bytearray()
-    while n > 0x7F:
-        found.append(n & 0x7F | 0x80)
-        n >>= 7
-    return bytes(found) + bytes([n])
-SIZE = 999_000
-begin, end = b'{"id": "a", "ts": 1767614400, "r": [', b"]}"
-many = {
-    "objects": begin + b"{}," * (SIZE // 3 - 30) + b"{}" + end,
-    "arrays": begin + b"[]," * (SIZE // 3 - 30) + b"[]" + end,
-    "cbor": b"\\x9a" + struct.pack(">I", SIZE) + b"\\x80" * SIZE,
-    "avro": b"\\0\\0\\0\\0\\7" + long(1) + b"a" + long(1767614400) + long(SIZE - 100) + bytes(SIZE - 100) + long(0),
-}
-kind = sys.argv[1]
-payload = kind if kind in ("cbor", "avro") else "json"
-readings = {"series": "id", "time": "ts", "value": "r[*].v" if kind == "avro" else "r[*]", "payload": payload}
-decoder = PayloadDecoder(Readings.model_validate(readings), schemas=lambda _: schema)
-count = 5
-given = Messages([many[kind]] * count, ["t"] * count, [None] * count, [()] * count, np.full(count, 0), np.arange(count))
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 28),) * 2)
-resource.setrlimit(resource.RLIMIT_CPU, (120, 125))
-rejected = sorted(at for part in decoder.decode(given) for one in part.rejects for at in one.positions.tolist())
-print(rejected == list(range(count)))
-"""
-
-
-@pytest.mark.parametrize("kind", ["objects", "arrays", "cbor", "avro"])
-def test_many_large_messages_are_parsed_some_at_a_time(kind: str):
-    """Parsed they take up to two hundred times their bytes: five megabytes would take up to one gigabyte."""
-    done = forker().run(LIMITED, kind)
-    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr[-2_000:]
