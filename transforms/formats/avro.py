@@ -33,7 +33,7 @@ import bz2
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import MAX_PREC, Context
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast, overload
@@ -603,7 +603,7 @@ def _opened(
         raise _damaged(path, error, "at its header") from None
     needed = columns(kinds) if callable(columns) else columns
     try:
-        shapes = Shapes(fastavro.parse_schema(_with_decimals(bare(writer_schema), needed.names)))
+        shapes = Shapes(fastavro.parse_schema(bare(writer_schema)))
         shapes.check_plain()
         read = whole_record(shapes.schema)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
@@ -614,21 +614,6 @@ def _opened(
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     return read, meanings, blocks
-
-
-def _with_decimals(schema: Any, names: Iterable[str]) -> Any:
-    """A record whose wanted fields have decimals for floats of 32 bits that other types stand beside in a union.
-
-    Of a column of nothing else :class:`Meaning` makes them, all at once.
-    """
-    wanted = frozenset(names)
-    fields = [
-        one | {"type": decimal_floats(one["type"])}
-        if one["name"] in wanted and isinstance(one["type"], list) and not Meaning.of(one["type"]).single
-        else one
-        for one in schema["fields"]
-    ]
-    return schema | {"fields": fields}
 
 
 def _block_rows(count: int, data: bytes, read: ReadRecord, gathered: _Gathered, batch_rows: int) -> Iterator[RawRows]:

@@ -455,17 +455,6 @@ def test_floats_of_32_bits_are_the_decimals_that_they_stand_for(tmp_path, kind):
         assert [one["kwh"] for one in whole_records(stream)] == held
 
 
-@pytest.mark.parametrize("kind", [["float", "long"], ["string", "float"], ["double", "null", {"type": "float"}]])
-def test_floats_of_32_bits_beside_other_types_are_decimals(tmp_path, kind):
-    other: Any = {"long": 3, "string": "0.25", "double": 0.1}[next(one for one in kind if one != "float")]
-    held = [("float", 0.35), ("float", -523.397), other]
-    fields = PLAIN | {"kwh": kind, "tags": {"type": "array", "items": "string"}}
-    for form in (PLAIN | {"kwh": kind}, fields):
-        rows = [held_row(kwh=one, **({"tags": []} if "tags" in form else {})) for one in held]
-        path = write(tmp_path / f"{len(form)}.avro", form, rows)
-        assert decode(FileSource(avro=path)) == (sorted(("a", T0, one) for one in (0.35, -523.397, float(other))), [])
-
-
 def test_invalid_decimals_and_dates_have_no_logical_type():
     assert Meaning.of({"type": "bytes", "logicalType": "decimal"}) == Meaning()
     assert Meaning.of({"type": "long", "logicalType": "date"}) == Meaning()
