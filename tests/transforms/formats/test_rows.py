@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gzip
 import itertools
 import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -418,38 +416,21 @@ def test_a_date_with_a_time_of_day_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timezone", "dates"),
+    ("timezone", "dates", "begins"),
     [
-        ("Europe/London", ["2024-03-31T00:00+00:00", "2024-10-27T00:00+01:00", "2024-10-26T23:00Z"]),
-        ("America/Vancouver", ["2024-03-10T00:00-08:00", "2024-11-03T07:00Z", "2024-07-01T00:00-07:00"]),
-        ("Australia/Sydney", ["2024-10-06T00:00+10:00", "2024-04-06T13:00Z"]),
-        ("America/Sao_Paulo", ["2018-11-04T01:00-02:00", "2018-11-05T00:00-02:00"]),  # has no midnight
+        ("Europe/London", ["2024-07-01T00:00+01:00", "2024-06-30T23:00Z"], "2024-06-30T23:00"),
+        ("America/Sao_Paulo", ["2018-11-04T01:00-02:00"], "2018-11-04T03:00"),  # has no midnight
     ],
 )
-@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
 def test_a_date_with_an_offset_is_a_day_of_the_local_clock(
-    tmp_path: Path, timezone: str, dates: list[str], ambiguous: str
+    tmp_path: Path, timezone: str, dates: list[str], begins: str
 ) -> None:
-    """Each column is the time that the same local day and time without an offset is in the long form."""
-    clock = [f"{n // 2}:{n % 2 * 30:02}" for n in range(48)]
-    zone = ZoneInfo(timezone)
-    days = [str(dt.datetime.fromisoformat(one.replace("Z", "+00:00")).astimezone(zone).date()) for one in dates]
-    cells = [(date, f"h{n}", text, n * 48 + at) for n, date in enumerate(days) for at, text in enumerate(clock)]
-    (tmp_path / "l.csv").write_text(
-        "\n".join(["home,ts,kwh", *(f"{home},{date} {text:0>5},{value}" for date, home, text, value in cells)]),
-        encoding="utf-8",
-    )
-    lines = [f"h{n},{date},{','.join(str(n * 48 + at) for at in range(48))}" for n, date in enumerate(dates)]
-    (tmp_path / "t.csv").write_text("\n".join([",".join(["home", "day", *clock]), *lines]), encoding="utf-8")
-    expected, skipped = read(tmp_path / "l.csv", {**LONG, "ambiguous": ambiguous}, timezone=timezone)
-    found, rejects = read(tmp_path / "t.csv", {**TIMES, "ambiguous": ambiguous}, timezone=timezone)
-    assert found == expected
-    assert {one[0] for one in rejects} == {"nonexistent-local-time"}
-    assert len(rejects) == len(skipped) == 2
-    for n in range(len(dates)):  # in the order of their columns, also where an hour is doubled
-        mine = [us for name, us, _ in sorted(found, key=lambda cell: cell[2]) if name == f"h{n}"]
-        assert mine == sorted(set(mine))
-    assert len(found) == 48 * len(dates) - 2
+    lines = ["home,day,1:00,12:00", *(f"a,{date},1,2" for date in dates)]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found, rejects = read(tmp_path / "x.csv", {**TIMES, "scale": 1}, timezone=timezone)
+    first = int(np.datetime64(begins, "us").astype(int)) + (3_600_000_000 if len(dates) > 1 else 0)
+    assert rejects == []
+    assert found == sorted([("a", first, 1.0), ("a", first + 11 * 3_600_000_000, 2.0)] * len(dates))
 
 
 def test_a_date_with_an_offset_other_than_local_midnight_is_rejected(tmp_path: Path) -> None:
