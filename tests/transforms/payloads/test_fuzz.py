@@ -6,7 +6,6 @@ import io
 import json
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from quiltstream.transforms.payloads.presets.dsmr import crc16
 from quiltstream.transforms.sinks import WriteRejects
 from quiltstream.transforms.sources.contract import source_batch_of
 
+from ...tiers import TIER
 from .damage import accounted_for
 from .payloads import NOON_MS, NOON_S, NOON_US
 from .sparkplug import metric, payload
@@ -346,44 +346,23 @@ def among(good: Messages, between: list[int], start: int) -> tuple[Messages, lis
     return batch, (start + places).tolist()
 
 
-def batches(name: str, total: int, seed: int) -> Iterator[Messages]:
-    chance = random.Random(seed)  # noqa: S311 - chance of a test
-    most = min(total, 1_000)
-    for _ in range(-(-total // most)):
-        yield batch_of([damaged(seeds_of(name), chance) for _ in range(most)], chance)
-
-
-def fuzz(name: str, total: int) -> None:
-    """Decode so many damaged messages, and see that each was counted once, and that not few are read and rejected."""
-    decoder, read, rejected, seen = made(name), 0, 0, 0
-    for batch in batches(name, total, seed=NOON_S):
-        tally = check(name, decoder, batch)
-        read, rejected, seen = read + tally.read, rejected + tally.rejected, seen + len(batch)
-    assert total <= seen
-    assert seen < 10 * rejected
-    assert seen < 20 * read or name == "register"
-
-
-def share(total: int) -> int:
-    """The part of each decoder, so that all of them together decode at least so many."""
-    return -(-total // len(CASES))
-
-
 @pytest.mark.assures(
-    "payloads", "A hundred thousand damaged messages of all presets and payloads raise nothing, and each counts once"
+    "payloads",
+    "A hundred thousand damaged messages of all presets and payloads, a million nightly, raise nothing, and each "
+    "counts once",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
-    fuzz(name, share(100_000))
-
-
-@pytest.mark.assures(
-    "payloads", "A million damaged messages over all decoders raise nothing, and each counts once (slow)"
-)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_a_million_damaged_messages_over_all_decoders_raise_nothing_and_count_once(name: str):
-    fuzz(name, share(1_000_000))
+    """Not few are read, and not few rejected."""
+    chance, decoder = random.Random(NOON_S), made(name)  # noqa: S311 - chance of a test
+    total = (1_000_000 if TIER == "nightly" else 100_000) // len(CASES)
+    read, rejected = 0, 0
+    for _ in range(-(-total // 1_000)):
+        payloads: list[bytes | None] = [damaged(seeds_of(name), chance) for _ in range(1_000)]
+        tally = check(name, decoder, batch_of(payloads, chance))
+        read, rejected = read + tally.read, rejected + tally.rejected
+    assert total < 10 * rejected
+    assert total < 20 * read or name == "register"
 
 
 @pytest.mark.assures("payloads", "The fuzz tests damage every preset and every payload format")

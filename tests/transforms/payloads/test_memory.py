@@ -343,12 +343,6 @@ def test_a_message_is_rejected_instead_of_read_by_an_outdated_birth():
     assert rejects == [(1, "unknown-alias")]
 
 
-@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
-def test_ranges_of_aliases_contain_exactly_the_aliases(wanted: set[int], others: set[int]):
-    found = Birth.of(0, dict.fromkeys(wanted, 1), 0, others)
-    assert [alias for alias in range(42) if found.defines(alias)] == sorted(wanted | others)
-
-
 def test_the_state_of_births_is_serialised_as_text():
     births = Births("power", 1_000)
     for node in range(20):
@@ -371,12 +365,9 @@ def test_births_with_long_meter_names_are_serialised_within_the_limit():
     assert births.before(("g", "n39"), 2) is not None
 
 
-@pytest.mark.parametrize("text", ["", "births-9:xyz", "anything"])
-def test_births_serialised_by_another_version_are_ignored(text: str):
-    assert Births("power", 1_000, text).text == ""
-
-
-def test_births_serialised_for_another_metric_are_ignored():
+def test_births_of_another_version_or_metric_are_ignored():
+    for text in ("", "births-9:xyz", "anything"):
+        assert Births("power", 1_000, text).text == ""
     births = Births("power", 1_000)
     births.learn(("g", "n"), Birth.of(0, {5: 10}, 10, []))
     assert Births("voltage", 1_000, births.text).before(("g", "n"), 0) is None
