@@ -783,6 +783,8 @@ def dry(
     check_apart(settings)
     if not (live or goes_on(settings)):
         refuse_topics(settings)
+    elif settings.source is not None and settings.source.broker is None and settings.readings is not None:
+        settings.readings.check_followed()
     if settings.estimate is None:
         plan = make_plan(settings)
     else:

@@ -348,13 +348,7 @@ class FollowedFiles(LiveSource):
         source, readings = settings.source, settings.readings
         if source is None or readings is None:
             raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-        if readings.ambiguous == "in-order":
-            raise SettingsError(
-                [
-                    "readings.ambiguous is in-order, and files that are followed may be read from their middle on; set "
-                    "earliest or latest"
-                ]
-            )
+        readings.check_followed()
         zone, labels = settings.slots.timezone, Labels.of(settings.space)
         decoder = decoder_of(source, readings, timezone=zone, group=group, labels=labels)
         self._grouped = group is not None

@@ -576,6 +576,29 @@ class Readings(Section):
         if problems:
             raise SettingsError(problems)
 
+    def check_followed(self) -> None:
+        """See whether files that are followed, or standard input, can serve the mapping.
+
+        Raises:
+            SettingsError: it needs what is known only when all readings of a series are there.
+        """
+        if self.ambiguous == "in-order":
+            raise SettingsError(
+                "readings.ambiguous is in-order, and files that are followed may be read from their middle on; set "
+                "earliest or latest"
+            )
+        if isinstance(self.value, RegisterValue):
+            raise SettingsError(
+                "readings.value is a register, whose rise is known only where the messages of a series come one after "
+                "another, and files that are followed are read as they appear: send them through Kafka, or read the "
+                "files when all of them are there, with quiltstream run without --live"
+            )
+        if self.until is not None:
+            raise SettingsError(
+                "readings.until: which label covers most of a slot is known when all of a series are there, and files "
+                "that are followed are read as they appear: use quiltstream run without --live"
+            )
+
 
 def _default(name: str) -> Any:
     return Readings.model_fields[name].get_default(call_default_factory=True)

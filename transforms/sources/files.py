@@ -311,11 +311,6 @@ _SMALL_BYTES = 1 << 18
 #: Items that may lie ready, so that memory stays bounded.
 _READY = 2
 _Item = TypeVar("_Item")
-_FOLLOWED = (
-    "readings.value is a register, whose rise is known only where the messages of a series come one after another, and "
-    "files that are followed are read as they appear: send them through Kafka, or read the files when all of them are "
-    "there, with quiltstream run without --live"
-)
 
 #: More problems than these are not listed, nor more files of a kind that is left out.
 _SHOWN_PROBLEMS = 20
@@ -372,7 +367,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             else:
                 self.by_series = SlotsOfIntervals(grid, schedule)
         #: what decodes a part; of a register the counters as they are
-        self.decoder = decoder_of(source, readings, whole_series=self.by_series is not None, **how)
+        self.decoder = decoder_of(source, readings, **how)
         #: the parts that are read, each at once
         self.tasks: list[FileTask] = []
         problems: list[str] = []
@@ -508,20 +503,11 @@ class DecodeFiles(beam.DoFn):
             self._open = None
 
 
-def decoder_of(
-    source: FileSource, readings: Readings, *, whole_series: bool = False, **how: Unpack[HowRead]
-) -> FileDecoder:
+def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -> FileDecoder:
     """The decoder of the files of a source."""
     csv_files.check_delimiter(source.delimiter)
     how = {"encoding": source.encoding, **how}
-    of_registers, of_messages = isinstance(readings.value, RegisterValue), are_messages(source.format, readings)
-    if of_registers and not whole_series:
-        raise SettingsError(_FOLLOWED)
-    if readings.until is not None and not whole_series:
-        raise SettingsError(
-            "readings.until: which label covers most of a slot is known when all of a series are there, and files "
-            "that are followed are read as they appear: use quiltstream run without --live"
-        )
+    of_messages = are_messages(source.format, readings)
     labels = how.get("labels")
     if readings.until is not None and labels is None:
         raise SettingsError(

@@ -158,9 +158,9 @@ def test_a_wide_table_may_hold_labels(tmp_path: Path) -> None:
 def test_intervals_are_refused_where_files_are_followed_and_where_states_have_edges() -> None:
     readings = Readings(series="who", time="ts", value="what", until="end")
     with pytest.raises(SettingsError, match=r"readings\.until: which label covers most .* without --live"):
-        decoder_of(FileSource(csv="x.csv"), readings, labels=Labels(SPACE))
+        readings.check_followed()
     with pytest.raises(SettingsError, match=r"readings\.until is of intervals of labels, and the states"):
-        decoder_of(FileSource(csv="x.csv"), readings, whole_series=True)
+        decoder_of(FileSource(csv="x.csv"), readings)
 
 
 def test_messages_in_files_hold_no_labels() -> None:

@@ -140,10 +140,6 @@ def test_avro_files_of_columns_are_read_by_the_file_decoder():
 @pytest.mark.parametrize(
     ("readings", "message"),
     [
-        (
-            {"series": {"topic": 2}, "time": "t", "value": {"register": {"path": "v"}}},
-            "files that are followed are read as they appear",
-        ),
         ({"series": {"topic": 2}, "time": "t", "value": "v", "payload": "avro"}, "use avro-single"),
         ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
     ],
