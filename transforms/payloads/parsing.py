@@ -141,6 +141,8 @@ def _refuse(*_: Any) -> NoReturn:
 #: Tags that the library would decode by itself; the others go to the hook.
 _TAGS = (*range(6), 25, *range(28, 31), *range(35, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 _DECIMAL_FRACTION = 4
+#: Times as texts, times as numbers of seconds, and what says that a document is CBOR: read as what stands behind them.
+_SAY_NO_MORE = (0, 1, 55799)
 _HIGHEST_EXPONENT = 400
 _DEPTH = 32
 
@@ -148,13 +150,14 @@ _DEPTH = 32
 def cbor_parser() -> Parser:
     """The parser of CBOR.
 
-    Tags are refused but for decimal fractions, since some of them let a few bytes stand for endless work.
+    Tags are refused but those of times and decimal fractions, since some let a few bytes stand for endless work.
     """
     try:
         import cbor2  # noqa: PLC0415 - of the extra
     except ImportError:
         raise SettingsError("CBOR payloads need cbor2; install quiltstream[formats]") from None
-    decoders: Any = dict.fromkeys(_TAGS, _refuse) | {_DECIMAL_FRACTION: _decimal_fraction}
+    decoders: Any = dict.fromkeys(_TAGS, _refuse) | dict.fromkeys(_SAY_NO_MORE, _as_it_is)
+    decoders[_DECIMAL_FRACTION] = _decimal_fraction
 
     def parse(payload: bytes) -> Any:
         stream = io.BytesIO(payload)
@@ -189,6 +192,10 @@ def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
 def _namespace(_prefix: str | None, name: str | None) -> None:
     if name is not None and len(name) > _LONGEST_NAMESPACE:
         raise ValueError("a long namespace")
+
+
+def _as_it_is(value: Any, _immutable: bool) -> Any:
+    return value
 
 
 def _decimal_fraction(value: Any, _immutable: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import gc
 import io
 import json
@@ -306,6 +307,16 @@ def test_cbor_is_read_as_json_is():
     huge = bytes.fromhex("9b7fffffffffffffff")  # an array of 2**63 elements
     given = messages(cbor2.dumps(body), cbor2.dumps(body)[:-1], cbor2.dumps(body) + b"\0", b"", huge)
     assert decode(readings, given) == ([("m1", NOON_US, 1.5)], [(at, "malformed-row") for at in (1, 2, 3, 4)])
+
+
+def test_times_of_cbor_are_read_with_their_tags_as_texts_or_seconds():
+    readings = FLAT.model_copy(update={"payload": "cbor"})
+    noon = dt.datetime.fromtimestamp(NOON_S, dt.timezone.utc)
+    body = {"id": "m1", "ts": noon, "kwh": 1.5}
+    given = messages(
+        cbor2.dumps(body), cbor2.dumps(body, datetime_as_timestamp=True), cbor2.dumps(cbor2.CBORTag(55799, body))
+    )
+    assert decode(readings, given) == ([("m1", NOON_US, 1.5)] * 3, [])
 
 
 def test_tags_of_cbor_are_refused_but_decimal_fractions():
