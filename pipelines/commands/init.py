@@ -39,7 +39,7 @@ from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, K
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
-from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, format_instant, time_zone
+from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, format_instant, said_duration, time_zone
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, listed, percent, plural, results
@@ -123,10 +123,16 @@ _AGAIN = (
     "are at a time at which their series has another one, and one in a slot counts: see whether it is the series that "
     "is meant, and whether rows stand twice"
 )
+_UNREAD_TIME = (
+    ", which looks like the time of the reading: more messages can be read by the stamp, which is when they came. See "
+    "by `quiltstream try` how its times are written, and name it if late readings are to count where they belong"
+)
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
 _UNSEEN_INTERVAL_US = 15 * MINUTE_US
+#: How long windows may wait for late readings.
+_LATENESS_US = (15 * MINUTE_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US, DAY_US)
 _PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
 _PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
 #: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
@@ -287,7 +293,9 @@ slots:  # at most one reading counts per series and slot, the latest
 """
 _MESSAGE_WINDOWS_TEXT = """\
 # Which windows are published, for every series of the roster, also where there are no readings.
-windows: {{size: {size}, start: {start}, lateness: 15min}}  # start: the day of the latest reading in the look
+# start: the day of the latest reading in the look. lateness: how long a window waits for readings that come after later
+# ones of others; what comes later still is left out.
+windows: {{size: {size}, start: {start}, lateness: {lateness}}}
 {live}
 # One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
 # roster: roster.csv  # columns: series, group
@@ -1132,6 +1140,7 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         states=states,
         size="day" if zone != "UTC" else "1d",
         start=dt.datetime.fromtimestamp(look.latest_us / 1e6, _zone(zone)).date().isoformat(),
+        lateness=format_duration(_lateness_us(look)),
         live=_LIVE if live else _BATCH_OF_COUNTERS,
         model=_MESSAGE_STAND_IN,
     )
@@ -1157,6 +1166,11 @@ def _flow(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
+def _lateness_us(look: MessageLook) -> int:
+    """A round time that is longer than any reading of the look came behind later ones; a day at most."""
+    return next((one for one in _LATENESS_US if one > look.late_us), _LATENESS_US[-1])
+
+
 def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:
     """What is said of a look at messages."""
     zoned = f"; times without an offset are read in {zone}" if look.naive else ""
@@ -1164,17 +1178,23 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
     if look.rises and isinstance(whole.value, RegisterValue):
         register = whole.value.register_
         value = place_text(register) if register.name is None else register.name
+    late = f"{format_duration(_lateness_us(look))}: readings come up to {said_duration(look.late_us)} after later ones"
+    late += (
+        "" if look.late_us < DAY_US else ", and so late ones are left out: send readings in the order of their times"
+    )
     tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
     said = (
         ("recognised", look.called),
         ("payload", whole.payload_name + (f", {whole.compression}" if whole.compression else "")),
         ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
         ("time", f"{_said_place(whole.time)}{zoned}"),
+        ("not read", look.unread and f"path {look.unread}{_UNREAD_TIME}"),
         ("value", f"{value}, {look.unit or _NO_UNIT}"),
         ("counter", _MESSAGE_COUNTER if look.rises else ""),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
+        ("lateness", late if look.late_us >= _LATENESS_US[0] else ""),
         ("messages", f"{look.count:,}: {tallies}"),
-        ("", _OTHER_KINDS if look.passed > look.read else ""),
+        ("", _OTHER_KINDS if look.passed + look.rejected > look.read else ""),
     )
     return tuple((name, text) for name, text in said if text)
 

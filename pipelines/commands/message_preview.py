@@ -93,6 +93,7 @@ _NUMBER_TEXT = re.compile(r"\s*[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d{1,3})?\s*")
 _EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800
 #: Characters of a number or a time.
 _LONGEST_NUMBER = 40
+_LONGEST_LINE = 10_000
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -111,6 +112,8 @@ class MessageLook:
     rises: bool  # whether the value is a counter
     unit: str  # of the values; empty if it is not known
     latest_us: int  # the latest reading
+    late_us: int  # the most that a reading is behind one that came before it
+    unread: str  # a path that looks like a time where the stamp is taken for it; empty for none
     naive: bool  # whether the times have no offset
 
 
@@ -214,7 +217,7 @@ def look_at_messages(
     if found is None:
         why = _nothing(fields, value) + (_known_alone(tester, fields.topics) if value is None else "")
         raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
-    return _look(found, fields)
+    return _look(found, fields, tester)
 
 
 def _nothing(fields: _Fields, value: str | None) -> str:
@@ -232,6 +235,11 @@ def _nothing(fields: _Fields, value: str | None) -> str:
         )
     if value is not None:
         return f"--value {value!r} leads to no number in {count} messages; give the path of one, such as values.power"
+    if _values(fields, None):
+        return (
+            f"no mapping reads most of {count} messages, which are of several kinds: look at one of them, by a filter "
+            "of its topics or by --value PATH with its value, and see `where` in docs/mappings.md"
+        )
     return (
         f"no field of {count} messages holds numbers beside a name and a time; name the value by --value PATH, or "
         "write the mapping yourself (docs/mappings.md)"
@@ -299,6 +307,7 @@ class _Fields:
     messages: Messages
     topics: Sequence[str]  # that of each message
     payload: str | None  # how payloads are written; ``None`` where they are not in a form with fields
+    delimiter: str  # between the columns where they are CSV
     packed: bool  # whether they are packed by gzip
     plain: bool  # whether the payload as a whole is a value
     leaves: Mapping[Steps, _Leaf]  # the fields, by their paths
@@ -315,7 +324,8 @@ class _Fields:
         raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
         packed = sum(one.startswith(_GZIP) for one in raw) >= _MOST * len(raw)
         raw = [_unpacked(one) for one in raw] if packed else raw
-        payload, bodies = _format_of(raw, schemas)
+        delimiter = _delimiter_of(raw)
+        payload, bodies = _format_of(raw, schemas, delimiter)
         short = [one.decode("ascii", "replace") for one in raw if payload is None and len(one) <= _LONGEST_NUMBER]
         numbers = [one for one in short if _NUMBER_TEXT.fullmatch(one) or _WITH_UNIT.fullmatch(one)]
         names = topics(messages, range(len(messages)))
@@ -324,6 +334,7 @@ class _Fields:
             messages=messages,
             topics=names,
             payload=payload,
+            delimiter=delimiter,
             packed=packed,
             plain=payload is None and len(numbers) >= _FEW * len(raw),
             leaves=_leaves(bodies),
@@ -345,6 +356,7 @@ class _Fields:
     def own(self) -> dict[str, Any]:
         """The settings that say how payloads are written."""
         said: dict[str, Any] = {} if self.payload in (None, "json") else {"payload": self.payload}
+        said |= {"delimiter": self.delimiter} if self.payload == "csv" and self.delimiter != "," else {}
         return said | ({"compression": "gzip"} if self.packed else {})
 
     def fit(self, outcome: _Outcome) -> tuple[int, int, bool, int]:
@@ -379,11 +391,17 @@ def _unit_behind(texts: Iterable[str]) -> str:
     return next((one for one, _ in units.most_common() if one in UNITS), "")
 
 
-def _format_of(raw: list[bytes], schemas: SchemaLookup | None) -> tuple[str | None, list[Any]]:
+def _delimiter_of(raw: list[bytes]) -> str:
+    """What stands most often in the first lines, of what may stand between columns; a comma where there is none."""
+    first = b"".join(one[:_LONGEST_LINE].partition(b"\n")[0] for one in raw)
+    return max(",;\t|", key=lambda one: first.count(one.encode()))
+
+
+def _format_of(raw: list[bytes], schemas: SchemaLookup | None, delimiter: str) -> tuple[str | None, list[Any]]:
     """The first format by which most payloads are objects or arrays, and what they hold."""
     for name in (*_FORMATS, *(("avro",) if schemas is not None else ())):
         try:
-            found = documents_of(name, raw, schemas)
+            found = documents_of(name, raw, schemas, **({"delimiter": delimiter} if name == "csv" else {}))
         except SettingsError:  # a library is not installed
             continue
         bodies = [one for one in found.values if isinstance(one, (dict, list)) and one]
@@ -613,7 +631,7 @@ def _generic(tester: _Tester, fields: _Fields, wanted: str | None) -> _Outcome |
     for leaf in _values(fields, wanted):
         best = tester.best(_proposals(fields, leaf), least=-len(tester.messages))
         found = None if best is None else _sifted(tester, _with_names(tester, fields, leaf, best), fields)
-        if found is not None and found.score > 0:
+        if found is not None and (found.score > 0 or wanted is not None):
             return found
     return None
 
@@ -812,7 +830,19 @@ def _objects(value: Any) -> list[dict[Any, Any]]:
     return [one for one in cast("list[Any]", value) if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _look(found: _Outcome, fields: _Fields) -> MessageLook:
+def _late_us(found: _Outcome, tester: _Tester) -> int:
+    """The most that a reading is behind one that came before it; what has the same stamp came at once."""
+    stamps, latest, late = tester.messages.stamps_us, -1, 0
+    for stamp in np.unique(stamps):
+        some = _chosen(tester.messages, np.flatnonzero(stamps == stamp).tolist())
+        one = replace(tester, messages=some).outcome(found.readings)
+        if one is not None:
+            late = max(late, latest - int(one.instants.min()))
+            latest = max(latest, int(one.instants.max()))
+    return late
+
+
+def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
     """What is said of the best proposal."""
     readings = dict(found.readings)
     whole = Readings.model_validate(readings)
@@ -840,7 +870,16 @@ def _look(found: _Outcome, fields: _Fields) -> MessageLook:
         rises=rises or "register" in str(whole.model_dump(mode="json").get("value", "")),
         unit=whole.unit.strip(),
         latest_us=int(found.instants.max()),
+        late_us=_late_us(found, tester),
+        unread=next(iter(_unread_times(fields)), "") if whole.time == Place(stamp=True) else "",
         naive=_is_naive(whole, fields),
+    )
+
+
+def _unread_times(fields: _Fields) -> Iterator[str]:
+    """Paths of fields that look like the time of a reading."""
+    return (
+        one.text for one in fields.leaves.values() if _time_of(one) is not None and not _OTHER_TIME.search(one.name)
     )
 
 

@@ -118,11 +118,11 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
 }
 
 
-def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None) -> Parsed:
-    """What payloads hold as plain values, for the search of a mapping."""
+def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None, **how: Any) -> Parsed:
+    """What payloads hold as plain values, for the search of a mapping; ``how`` are more settings of ``readings``."""
     numbers = range(len(bodies))
     if payload != "avro":
-        read = Readings(payload=payload, series="series", time="time", value="value")
+        read = Readings(payload=payload, series="series", time="time", value="value", **how)
         return _PARSERS[payload](read)(bodies, numbers)
     parts = AvroParser(schemas or known_schemas([]), {}, vectorised=False)(bodies, numbers)
     found = [one for one in parts if isinstance(one, Parsed)]

@@ -142,6 +142,18 @@ BY_MINUTE = {
         [f"ts,meter,watt\n{NOON_S + 60 * at},m{at % 2},{at % 3}\n" for at in range(8)],
         {"payload": "csv", "series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "watt"}, "unit": "W"},
     ),
+    "CSV with semicolons": (
+        [f"ts;meter;watt\n{NOON_S + 60 * at};m{at % 2};{at % 3},5\n" for at in range(8)],
+        {
+            "payload": "csv",
+            "delimiter": ";",
+            "series": {"path": "meter"},
+            "time": {"path": "ts"},
+            "value": {"path": "watt"},
+            "decimal": ",",
+            "unit": "W",
+        },
+    ),
     "lines of JSON, packed": (
         [
             gzip.compress(b"\n".join(json.dumps({"id": n, "ts": NOON_S + at, "w": at}).encode() for n in range(3)))
@@ -244,6 +256,33 @@ def test_messages_of_another_kind_are_distinguished_by_a_topic_level() -> None:
     assert look.readings["where"] == [{"topic": 3, "equals": "data"}]
     look = looked(sent(*bodies, topics=[name.replace("data", "ann") for name in names]))
     assert look.readings["where"] == [{"topic": 3, "differs": "LWT"}]
+
+
+def test_messages_of_several_kinds_need_a_value_by_name_which_is_then_read() -> None:
+    given = sent(*({"ts": NOON_S + at, "power": at} if at % 3 == 0 else f"{at} V" for at in range(9)))
+    with pytest.raises(CommandError, match="no mapping reads most of 9 messages, which are of several kinds"):
+        looked(given)
+    look = looked(given, value="power")
+    assert (look.read, look.rejected) == (3, 6)
+    assert any("other devices have a look" in text for _, text in guess_messages(look, ORIGIN).said)
+
+
+def test_windows_wait_as_long_as_readings_of_the_look_came_late() -> None:
+    late = sent(*({"id": f"m{at % 2}", "ts": NOON_S + 900 * at - at % 2 * 7_200, "kw": at} for at in range(8)))
+    look = looked(late)
+    assert look.late_us == (7_200 - 900) * 1_000_000
+    guessed = guess_messages(look, ORIGIN)
+    assert load_settings(guessed.text).windows.lateness == "3h"
+    assert ("lateness", "3h: readings come up to 1 h 45 min after later ones") in guessed.said
+    at_once = replace(late, stamps_us=late.stamps_us[:1].repeat(8))
+    assert load_settings(guess_messages(looked(at_once), ORIGIN).text).windows.lateness == "15min"
+
+
+def test_a_time_that_is_given_up_for_the_stamp_is_named() -> None:
+    seconds_and_milliseconds = sent(*({"id": "m", "ts": NOON_S if at % 3 else NOON_MS, "kw": at} for at in range(9)))
+    said = dict(guess_messages(looked(seconds_and_milliseconds), ORIGIN).said)
+    assert said["time"] == "the broker's stamp"
+    assert said["not read"].startswith("path ts, which looks like the time of the reading")
 
 
 def test_units_behind_numbers_are_those_of_the_payload() -> None:
