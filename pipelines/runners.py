@@ -75,7 +75,12 @@ def read_source(settings: Settings, group: str | None = None, schedule: Schedule
     if source.stdin:
         raise SettingsError(["source.stdin is read as it comes: use quiltstream run --live"])
     if source.broker is not None:
-        raise SettingsError([f"{source.broker} is read as it comes: use quiltstream run --live"])
+        raise SettingsError(
+            [
+                f"{source.broker} is read as it comes: use quiltstream run --live; quiltstream try looks at its "
+                "messages, and a history to fit is files, such as a gateway writes: name them in other settings' source"
+            ]
+        )
     try:
         return ReadReadings(
             source,

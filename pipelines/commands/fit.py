@@ -130,7 +130,8 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         )
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
     # no name, which may be that of a household, and no digest of what is secret
-    source = "" if settings.source is None else f"a history in {settings.source.format}"
+    named = settings.source
+    source = "" if named is None or named.broker is not None else f"a history in {named.format}"
     model = fit_settings(settings, choice, source=source)
     with writing(output, _ELSEWHERE):
         model.save(output)

@@ -311,7 +311,8 @@ _BATCH_OF_COUNTERS = """\
 # Counters in a folder are read by `quiltstream run` when the files are there; a live job reads them through Kafka.
 """
 _MESSAGE_STAND_IN = """\
-# Fit one on a history of series that are not published (docs/model.md), then write `model: model.json`.
+# Fit one on a history of series that are not published, which is files (docs/model.md), such as a gateway writes: with
+# `source: {avro: spool/*.avro}` a copy of this file reads them. Then write `model: model.json`.
 # Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
 model: stand-in
 """
