@@ -127,6 +127,10 @@ _UNREAD_TIME = (
     ", which looks like the time of the reading: more messages can be read by the stamp, which is when they came. See "
     "by `quiltstream try` how its times are written, and name it if late readings are to count where they belong"
 )
+_AT_ONCE = (
+    "are at a time at which their series has another one, and one in a slot counts: where they are of several kinds or "
+    "meters, choose by readings.where, or name the series by what tells them apart"
+)
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
@@ -1192,6 +1196,7 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
         ("not read", look.unread and f"path {look.unread}{_UNREAD_TIME}"),
         ("value", f"{value}, {look.unit or _NO_UNIT}"),
         ("counter", _MESSAGE_COUNTER if look.rises else ""),
+        ("at once", f"{percent(look.again)} of the readings {_AT_ONCE}" if look.again > _MANY_AGAIN else ""),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
         ("lateness", late if look.late_us >= _LATENESS_US[0] else ""),
         ("messages", f"{look.count:,}: {tallies}"),

@@ -26,7 +26,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import RECIPES, Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
 from ...transforms.payloads.avro import SchemaLookup
-from ...transforms.payloads.columns import FIELDS, UNITS, level_of, topics
+from ...transforms.payloads.columns import FIELDS, UNITS, level_of, power_of_ten, topics
 from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
@@ -113,6 +113,7 @@ class MessageLook:
     unit: str  # of the values; empty if it is not known
     latest_us: int  # the latest reading
     late_us: int  # the most that a reading is behind one that came before it
+    again: float  # share of the readings at whose time their series has another one
     unread: str  # a path that looks like a time where the stamp is taken for it; empty for none
     naive: bool  # whether the times have no offset
 
@@ -652,21 +653,32 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
     if len(leaf.documents) < fields.documents:
         said["optional"] = True
     texts = [one for one in leaf.values if type(one) is str]
-    unit = unit_of(leaf.name)
+    unit, beside = unit_of(leaf.name), None if leaf.kind == "unit" else _unit_beside(fields, leaf)
     if leaf.kind == "unit":
         said["unit"], unit = True, _unit_behind(texts)
-    elif (beside := _unit_beside(fields, leaf)) is not None:
+    elif beside is not None:
         said["unit"], unit = {"path": beside[0]}, beside[1]
-    more = {"decimal": ","} if any("," in one for one in texts) else {}
+    more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
+    if beside is not None and beside[2]:
+        more["where"] = [{"path": beside[0], "equals": beside[2] if len(beside[2]) > 1 else beside[2][0]}]
     return {"value": said, **({"unit": unit} if unit else {}), **more}
 
 
-def _unit_beside(fields: _Fields, leaf: _Leaf) -> tuple[str, str] | None:
-    """The path of the unit beside a value, and the known one that most values have; ``None`` where there is none."""
+def _unit_beside(fields: _Fields, leaf: _Leaf) -> tuple[str, str, list[str]] | None:
+    """The path of the unit beside a value, a known one, and all of its quantity if there are others beside these.
+
+    That of a power or an energy comes first, then the one that most values have. There may be none.
+    """
     near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
     beside = next(near, None)
-    units = [] if beside is None else Counter(map(str, beside.values)).most_common()
-    return next(((beside.text, one) for one, _ in units if beside is not None and one in UNITS), None)
+    units = [] if beside is None else [one for one, _ in Counter(map(str, beside.values)).most_common()]
+    unit = next(
+        iter(sorted((one for one in units if one in UNITS), key=lambda one: UNITS[one][0] not in ("W", "Wh"))), ""
+    )
+    if beside is None or not unit:
+        return None
+    same = sorted(one for one in units if power_of_ten(one, unit) is not None)
+    return beside.text, unit, same if len(same) < len(units) else []
 
 
 def _with_names(tester: _Tester, fields: _Fields, leaf: _Leaf, best: _Outcome) -> _Outcome:
@@ -697,7 +709,8 @@ def _sifted(tester: _Tester, best: _Outcome, fields: _Fields) -> _Outcome:
         for how, words in (("equals", sorted(good)), ("differs", sorted(bad))):
             if all(map(_KIND.fullmatch, words)):
                 said = {"topic": level, how: words[0] if len(words) == 1 else words}
-                return tester.outcome({**best.readings, "where": [said]}) or best
+                where = [*best.readings.get("where", ()), said]
+                return tester.outcome({**best.readings, "where": where}) or best
     return best
 
 
@@ -727,7 +740,8 @@ def _of_recipes(fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]
                 continue
             for leaf in _values(fields, wanted):
                 said = _value(fields, leaf)
-                yield given | (said if "unit" not in recipe.readings else {"value": said["value"]})
+                kept = ("value", "decimal", *(() if "unit" in recipe.readings else ("unit",)))
+                yield given | {name: said[name] for name in kept if name in said}
 
 
 def _is_on(name: str, form: str) -> bool:
@@ -871,6 +885,7 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
         unit=whole.unit.strip(),
         latest_us=int(found.instants.max()),
         late_us=_late_us(found, tester),
+        again=1 - times.shape[1] / len(found.codes),
         unread=next(iter(_unread_times(fields)), "") if whole.time == Place(stamp=True) else "",
         naive=_is_naive(whole, fields),
     )

@@ -278,6 +278,34 @@ def test_windows_wait_as_long_as_readings_of_the_look_came_late() -> None:
     assert load_settings(guess_messages(looked(at_once), ORIGIN).text).windows.lateness == "15min"
 
 
+def channels(at: int, *kinds: tuple[str, str]) -> dict[str, Any]:
+    """A message of a meter with a value of each kind: its code and its unit."""
+    said = [{"obis": code, "value": 1.5 * at, **({"unit": unit} if unit else {})} for code, unit in kinds]
+    return {"meter": "m1", "ts": NOON_S + 900 * at, "channels": said}
+
+
+def test_of_channels_with_several_units_those_of_one_quantity_are_read() -> None:
+    kinds = ("32.7.0", "V"), ("1.7.0", "kW"), ("21.7.0", "W"), ("52.7.0", "V")
+    given = sent(*(channels(at, *kinds[: 2 if at % 2 else 4]) for at in range(4)))
+    look = looked(given)
+    assert written(look, given) == {
+        "series": {"path": "meter"},
+        "time": {"path": "ts"},
+        "value": {"path": "channels[*].value", "unit": {"path": "channels[*].unit"}},
+        "where": [{"path": "channels[*].unit", "equals": ["W", "kW"]}],
+        "unit": "kW",
+    }
+    assert (look.read, look.rejected) == (4, 0)
+
+
+def test_several_values_of_a_series_at_a_time_are_reported() -> None:
+    look = looked(sent(*(channels(at, ("1.8.0", ""), ("2.8.0", "")) for at in range(4))))
+    assert look.again == 0.5
+    said = dict(guess_messages(look, ORIGIN).said)
+    assert said["at once"].startswith("50.0% of the readings are at a time at which their series has another one")
+    assert looked(sent(*(channels(at, ("1.8.0", "")) for at in range(4)))).again == 0
+
+
 def test_a_time_that_is_given_up_for_the_stamp_is_named() -> None:
     seconds_and_milliseconds = sent(*({"id": "m", "ts": NOON_S if at % 3 else NOON_MS, "kw": at} for at in range(9)))
     said = dict(guess_messages(looked(seconds_and_milliseconds), ORIGIN).said)
