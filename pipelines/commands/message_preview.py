@@ -206,7 +206,10 @@ def look_at_messages(
     """
     messages = _chosen(messages, [at for at, payload in enumerate(messages.payloads) if payload])
     if not len(messages):
-        raise CommandError(f"{where}: no message with a payload to look at", ExitCode.SOURCE)
+        raise CommandError(
+            f"{where}: no message with a payload to look at: let a device send some, or name another topic",
+            ExitCode.SOURCE,
+        )
     tester = _Tester(messages, timezone, schemas)
     fields = _Fields.of(messages, levels, only, schemas)
     named = tester.best(_of_presets(fields, value))
@@ -232,7 +235,8 @@ def _nothing(fields: _Fields, value: str | None) -> str:
     if fields.payload is None and not fields.plain:
         return (
             f"most of {count} payloads are in none of the formats {', '.join(_FORMATS)}, nor of a known preset; for "
-            "Avro of a schema registry give --registry, and see docs/mappings.md for other formats"
+            "Avro of a schema registry give --registry, for CSV without a line of names write readings.columns, "
+            "and see docs/mappings.md for other formats"
         )
     if value is not None:
         return f"--value {value!r} leads to no number in {count} messages; give the path of one, such as values.power"

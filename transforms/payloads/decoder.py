@@ -546,7 +546,7 @@ class Trial:
         for number, (condition, decoder) in enumerate(zip(self._readings.where, self._upto, strict=True)):
             parts = decoder.decode(message)
             if not any(part.readings is not None or part.rejects for part in parts):
-                return f"readings.where[{number}] does not hold: {_condition_text(condition)}"
+                return f"readings.where[{number}] does not hold: that {_condition_text(condition)}"
         return "it holds no value that the mapping asks for"
 
     def _why_rejected(self, reason: RejectReason) -> str:

@@ -561,9 +561,10 @@ def test_wrong_arguments_of_init_are_refused_with_the_expected_ones(
 @pytest.mark.parametrize(
     ("bodies", "said"),
     [
-        ([], "no message with a payload to look at"),
+        ([], "no message with a payload to look at: let a device send some"),
         ([{"a": "secret"}] * 3, "no field of 3 messages holds numbers beside a name and a time"),
         (["secret"] * 3, "most of 3 payloads are in none of the formats"),
+        (["1;secret;2", "3;secret;4"], "for CSV without a line of names write readings.columns"),
     ],
 )
 def test_a_topic_without_readings_is_reported(

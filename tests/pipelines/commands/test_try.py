@@ -68,8 +68,8 @@ def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path)
     assert [one["readings"] for one in found] == [[["a", STAMP, 30.0]], [], [], [], [], []]
     assert [one["passed"] for one in found] == [
         None,
-        "readings.where[0] does not hold: topic level -1 is 'SENSOR'",
-        "readings.where[1] does not hold: path ENERGY exists",
+        "readings.where[0] does not hold: that topic level -1 is 'SENSOR'",
+        "readings.where[1] does not hold: that path ENERGY exists",
         None,
         None,
         None,
