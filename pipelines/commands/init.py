@@ -20,7 +20,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -1014,8 +1014,24 @@ def from_mqtt(filter_: str, options: Options) -> Guess:
     look = look_at_messages(
         messages, where, value=options.value, timezone=options.timezone, levels=wild, only=only, hint=hint
     )
+    if settings is not None:
+        look = replace(look, readings=_of_filter(look.readings, filter_, levels, settings))
     lines = not any(b"\n" in (one or b"") for one in messages.payloads)
     return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), options.timezone)
+
+
+def _of_filter(
+    readings: Mapping[str, Any], filter_: str, levels: Sequence[str], gateway: GatewaySettings
+) -> dict[str, Any]:
+    """A mapping that takes messages of the filter alone, where the gateway brings others to the same place."""
+    forward = gateway.forward
+    # a preset has conditions of its own, which others would replace
+    if forward is None or forward.topics == [filter_] or "preset" in readings:
+        return dict(readings)
+    hashed = forward.pseudonyms.level if forward.pseudonyms is not None else ()
+    words = [(at, word) for at, word in enumerate(levels, 1) if word and word not in "+#" and at not in hashed]
+    where = [*({"topic": at, "equals": word} for at, word in words), *readings.get("where", ())]
+    return {**readings, **({"where": where} if where else {})}
 
 
 def _levels(filter_: str) -> list[str]:

@@ -350,6 +350,30 @@ def test_the_source_follows_the_existing_gateway_settings(tmp_path: Path, monkey
     }
 
 
+@pytest.mark.parametrize(
+    ("forward", "where"),
+    [
+        ("{topics: [a/+/power, a/+/voltage], to: {folder: {path: s}}}", [(1, "a"), (3, "power")]),
+        (
+            "{topics: [a/+/power, b/+/x], pseudonyms: {env: K, level: [1, 2]}, to: {folder: {path: s}}}",
+            [(3, "power")],
+        ),
+        ("{topics: [a/+/power], to: {folder: {path: s}}}", []),
+    ],
+    ids=["several filters", "of hashed levels", "this filter"],
+)
+def test_a_look_at_one_filter_of_a_gateway_takes_no_messages_of_its_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: str, where: list[tuple[int, str]]
+) -> None:
+    heard = [(Arrived(f"a/m{at}/power", b"12", 0, 0, dup=False, retain=False), NOON_US + at) for at in range(3)]
+    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.listen", lambda *_: heard)
+    (tmp_path / "gateway.yaml").write_text(f"mqtt: {{host: h, client_id: g}}\nforward: {forward}\n", encoding="utf-8")
+    settings = tmp_path / "settings.yaml"
+    call("init", "--from-mqtt", "a/+/power", "--gateway", tmp_path / "gateway.yaml", "-o", settings).ended(0)
+    said = yaml.safe_load(settings.read_text(encoding="utf-8"))["readings"]
+    assert said.get("where", []) == [{"topic": at, "equals": word} for at, word in where]
+
+
 def test_gateways_from_several_runs_of_init_have_distinct_client_ids() -> None:
     broker = GatewaySettings.load("mqtt: {host: b, client_id: g}\nforward: {topics: [a], to: {folder: {path: s}}}").mqtt
     made = [_origin_of(one, one, "here", broker, None, lines=True).gateway for one in ("tele/#", "p1/telegram")]
