@@ -676,9 +676,8 @@ def _unit_beside(fields: _Fields, leaf: _Leaf) -> tuple[str, str, list[str]] | N
     near = (one for one in fields.leaves.values() if one.steps[:-1] == leaf.steps[:-1] and one.name in FIELDS)
     beside = next(near, None)
     units = [] if beside is None else [one for one, _ in Counter(map(str, beside.values)).most_common()]
-    unit = next(
-        iter(sorted((one for one in units if one in UNITS), key=lambda one: UNITS[one][0] not in ("W", "Wh"))), ""
-    )
+    known = (one for one in units if one in UNITS)
+    unit = min(known, key=lambda one: UNITS[one][0] not in ("W", "Wh"), default="")
     if beside is None or not unit:
         return None
     same = sorted(one for one in units if power_of_ten(one, unit) is not None)
@@ -890,7 +889,7 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
         latest_us=int(found.instants.max()),
         late_us=_late_us(found, tester),
         again=1 - times.shape[1] / len(found.codes),
-        unread=next(iter(_unread_times(fields)), "") if whole.time == Place(stamp=True) else "",
+        unread=next(_unread_times(fields), "") if preset is None and whole.time == Place(stamp=True) else "",
         naive=_is_naive(whole, fields),
     )
 

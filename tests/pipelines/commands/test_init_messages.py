@@ -311,6 +311,7 @@ def test_a_time_that_is_given_up_for_the_stamp_is_named() -> None:
     said = dict(guess_messages(looked(seconds_and_milliseconds), ORIGIN).said)
     assert said["time"] == "the broker's stamp"
     assert said["not read"].startswith("path ts, which looks like the time of the reading")
+    assert not looked(case("shelly-gen2").given).unread
 
 
 def test_units_behind_numbers_are_those_of_the_payload() -> None:
