@@ -14,7 +14,6 @@ import glob
 import hashlib
 import json
 import os
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -376,8 +375,7 @@ class FollowedFiles(LiveSource):
 class SinkFolder(LiveSink):
     """A folder that a live job adds files to.
 
-    The record is gone through once, block by block, and each block's file is looked for; what is kept in memory does
-    not grow with the record, but for sixteen bytes for a block that has no file.
+    The record is gone through once, block by block, and each block's file is looked for.
     """
 
     def __init__(self, settings: Settings, given: FileSink) -> None:
@@ -385,7 +383,7 @@ class SinkFolder(LiveSink):
         self._given = given
         self._format: FileFormat = given.format
         self._folder = settings.path(given.path)
-        self._absent: list[array[int]] | None = None
+        self._absent: set[tuple[int, int]] | None = None  # window and shard of each block without a file
 
     def releases(self) -> WriteBlocks:
         """The writing of blocks, each a file."""
@@ -403,17 +401,10 @@ class SinkFolder(LiveSink):
             SettingsError: a file holds another query's rows.
             CommandError: a file holds no releases.
         """
-        # of files that were written meanwhile the blocks are on record before
-        there = sum(map(hash, self._names()))
         registration = None
         with suppress(StoreMissing):
             registration = store.registered(self._settings.domain, self._settings.query)
-        found = 0 if registration is None else self._look(store, registration)
-        if there == found:
-            return []
-        strangers = set(self._names())
-        if registration is not None:
-            strangers.difference_update(name for _, name in self._blocks(store, registration))
+        strangers = set(self._names()) if registration is None else self._look(store, registration)
         return [one for name in sorted(strangers) for one in ids_in(in_folder(self._folder, name), self._settings)]
 
     def complete(self, store: Store, registration: Registration) -> int:
@@ -424,30 +415,25 @@ class SinkFolder(LiveSink):
         """
         if self._absent is None:
             self._look(store, registration)
-        absent = iter(()) if self._absent is None else zip(*self._absent, strict=True)
-        following, written = next(absent, None), 0
-        if following is None:
+        absent = self._absent or set()
+        if not absent:
             return 0
-        for record, _ in self._blocks(store, registration, after=(following[0], following[1] - 1)):
-            if (record.window.start, record.shard) == following:
+        start, shard = min(absent)
+        for record, _ in self._blocks(store, registration, after=(start, shard - 1)):
+            if (record.window.start, record.shard) in absent:
                 write_block(self._folder, self._format, rows_of(registration, record))
-                written, following = written + 1, next(absent, None)
-                if following is None:
-                    break
-        return written
+        return len(absent)
 
-    def _look(self, store: Store, registration: Registration) -> int:
-        """Note the blocks that have no file; the sum of the hashes of the names of those that have one."""
-        absent, found = [array("q"), array("q")], 0
-        there = None if is_local(self._folder) else set(self._names())
+    def _look(self, store: Store, registration: Registration) -> set[str]:
+        """Note the blocks that have no file; the names of the files that are of no block."""
+        # of files that are written meanwhile the blocks are on record before
+        strangers, self._absent = set(self._names()), set()
         for record, name in self._blocks(store, registration):
-            if Path(in_folder(self._folder, name)).exists() if there is None else name in there:
-                found += hash(name)
+            if name in strangers:
+                strangers.remove(name)
             else:
-                for column, value in zip(absent, (record.window.start, record.shard), strict=True):
-                    column.append(value)
-        self._absent = absent
-        return found
+                self._absent.add((record.window.start, record.shard))
+        return strangers
 
     def _blocks(
         self, store: Store, registration: Registration, after: tuple[int, int] | None = None
