@@ -185,16 +185,12 @@ _ESCAPED = re.compile(f"[%/+#{_REFUSED}]")
 #: Bytes of a level at most; all that a topic may have is 65,535, and some brokers allow 4,096.
 _LONGEST = 1_024
 
-#: What stands before the digest of a longer name. No escape of a character begins like that: these are %XX, of digits
-#: and letters up to F.
-_DIGEST = "%sha256-"
-
 #: Seconds after which the same is said again.
 _REPEAT_S = 60.0
 
 
 def row_of(payload: bytes) -> ReleasedRow | None:
-    """A row from its JSON, or ``None`` if it is none.
+    """A row from its JSON, or ``None`` if it is none, or has a name that is too long for a topic.
 
     >>> row_of(b'{"release_id": "1", "query": "load", "key": "a/b", "window_stop": "2013-01-08T00:00:00Z"}').topic
     'load/a%2Fb'
@@ -209,24 +205,21 @@ def row_of(payload: bytes) -> ReleasedRow | None:
     # neither is escaped anywhere, and a broker ends the connection for what it does not take in a property
     if any(len(part) > _LONGEST or _UNSAYABLE.search(part) for part in parts[:2]):
         return None
-    return ReleasedRow(parts[0], f"{level_of(parts[2])}/{level_of(parts[3])}", parts[1].removesuffix("Z"), payload)
+    query, key = map(level_of, parts[2:])
+    if any(len(level.encode()) > _LONGEST for level in (query, key)):
+        return None
+    return ReleasedRow(parts[0], f"{query}/{key}", parts[1].removesuffix("Z"), payload)
 
 
 def level_of(name: str) -> str:
     """A name as one level of a topic, another one for each name.
 
-    What MQTT gives a meaning, and what a broker may end a connection for, is written as in URLs; a name that is too
-    long then is its SHA-256.
+    What MQTT gives a meaning, and what a broker may end a connection for, is written as in URLs.
 
     >>> level_of("street 5/+"), level_of("Zähler"), level_of("a" + chr(0xFEFF) + "b")
     ('street 5%2F%2B', 'Zähler', 'a%EF%BB%BFb')
-    >>> level_of("x" * 5_000)[:20]
-    '%sha256-c59d3c0480cc'
     """
-    level = _ESCAPED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
-    if len(level.encode()) <= _LONGEST:
-        return level
-    return _DIGEST + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return _ESCAPED.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
 
 
 class ReleaseSource(ABC):
