@@ -17,7 +17,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import files as file_connector
-from quiltstream.pipelines.connectors import pubsub
 from quiltstream.pipelines.connectors.job_io import Output
 from quiltstream.pipelines.errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from quiltstream.pipelines.live import command, monitor, restarts
@@ -34,7 +33,6 @@ from quiltstream.pipelines.live.restarts import (
 )
 from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.connectors import PubSubSource
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.store.errors import (
@@ -51,7 +49,6 @@ from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 from quiltstream.transforms.sources.reader import PollingPolicy
 
-from ...transforms.pubsub.fake import clients_error
 from ..jobs import Done, Job, readings
 from ..live_jobs import WINDOWS, Pipeline, Result, TrueHistograms, files, made, published, run, true_counts
 
@@ -333,13 +330,6 @@ def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
     assert len(attempts) == 6
 
 
-def test_with_no_restarts_allowed_the_first_failure_ends_the_job(tmp_path: Path, attempts: list[Pipeline]) -> None:
-    attempts += [Pipeline(Failing(PANIC))]
-    run(made(tmp_path, live={"poll": "10ms", "restarts": 0})).ended(
-        1, "live.restarts is 0, so it is not begun again by itself"
-    )
-
-
 def test_a_job_over_standard_input_is_not_restarted(tmp_path: Path, attempts: list[Pipeline]) -> None:
     attempts += [Pipeline(Failing(PANIC))]
     done = run(made(tmp_path, source={"stdin": "csv"}), "--json").ended(1)
@@ -617,39 +607,6 @@ def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     assert published(one) == true_counts(readings(6), days=5)
 
 
-def test_a_subscription_unavailable_at_a_restart_is_waited_for(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, tries = Clock(), list[float]()
-    subscription = PubSubSource(subscription="projects/my-grid/subscriptions/readings", reread="6h")
-    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
-    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(command, "Waits", lambda say: Waits(say, clock=lambda: clock.now, sleep=clock.sleep))
-
-    def away() -> None:
-        raise clients_error("ServiceUnavailable")
-
-    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
-        tries.append(clock.now)
-        if len(tries) > 1 and clock.now < 120:
-            pubsub._sought(subscription, 0, 0, away)
-        return pace
-
-    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
-    one = made(tmp_path, live={"poll": "10ms", "restarts": 1})
-    attempts += [Pipeline(Failing(PANIC))]
-    done = run(one, "--json").ended(0)
-    assert kinds(done).count("restart") == 1
-    assert done.said("Pub/Sub says ServiceUnavailable. What is on record stays, and what the sink lacks of it"), (
-        done.err
-    )
-    assert not done.said("Nothing was charged")
-    assert done.said("The job waits until it is back, and is begun again then; this is no restart")
-    assert done.said("the source can be read again")
-    assert clock.now >= 120
-    assert published(one) == true_counts(readings(6), days=5)
-
-
 @pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
 def test_a_login_refused_at_a_restart_is_a_failure_of_the_runner_with_its_text(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
@@ -678,30 +635,6 @@ def test_a_login_refused_at_a_restart_is_a_failure_of_the_runner_with_its_text(
     assert published(one) == true_counts(readings(6), days=5)
 
 
-def test_a_login_that_stays_refused_ends_the_command_with_exit_code_1(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = list[int]()
-    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
-
-    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
-        tries.append(len(tries))
-        if len(tries) > 1:
-            raise LoginError("source.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED)
-        return pace
-
-    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
-    attempts += [Pipeline(Failing(PANIC))]
-    done = run(made(tmp_path, live={"poll": "10ms", "restarts": 2}), "--json")
-    assert done.code == ExitCode.FAILURE
-    assert len(tries) == 3
-    assert done.said("source.kafka: not taken. What is on record stays, and what the sink lacks of it is sent when"), (
-        done.err
-    )
-    assert done.said("live.restarts allows no more")
-    assert not done.said("Nothing was charged")
-
-
 def test_what_ends_a_job_at_its_restart_does_not_say_that_nothing_was_charged() -> None:
     for error in (
         CommandError("sink.kafka: gone", ExitCode.FAILURE, at_first=NOT_CHARGED),
@@ -713,5 +646,11 @@ def test_what_ends_a_job_at_its_restart_does_not_say_that_nothing_was_charged() 
         assert (failure.code, isinstance(failure, RunnerError)) == (ExitCode.FAILURE, False)
         assert str(failure).startswith("sink.kafka: gone. What is on record stays, and what the sink lacks of it is se")
         assert "charged" not in str(failure)
+    # a login may be taken again
+    refused = failure_at_restart(LoginError("sink.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED))
+    assert isinstance(refused, RunnerError)
+    assert str(refused).startswith(
+        "sink.kafka: not taken. What is on record stays, and what the sink lacks of it is sent"
+    )
     settings = CommandError("the settings are wrong")
     assert failure_at_restart(settings) is settings
