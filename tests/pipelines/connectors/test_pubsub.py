@@ -17,7 +17,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
-from quiltstream.pipelines.connectors.job_io import refuse_topics
 from quiltstream.pipelines.connectors.live import ResentTopic, live_sink
 from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_source
 from quiltstream.pipelines.errors import AwayError
@@ -97,22 +96,6 @@ def test_one_topic_for_rows_and_rejects_is_refused(tmp_path: Path) -> None:
     made(tmp_path, sink=topic, rejects=topic)
     call("run", "--live", tmp_path / "settings.yaml").ended(2, "sink.pubsub and rejects.pubsub name the same topic")
     assert not (tmp_path / "ledger.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "source.pubsub is for live jobs"),
-        ({"sink": {"pubsub": {"topic": "projects/my-grid/topics/out"}}}, "sink.pubsub is for live jobs"),
-        ({"rejects": {"pubsub": {"topic": "projects/my-grid/topics/bad"}}}, "rejects.pubsub is for live jobs"),
-    ],
-)
-def test_a_run_that_ends_reads_and_writes_no_subscription_or_topic(
-    tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SettingsError, match=said):
-        refuse_topics(made(tmp_path, **changes))
-    call("run", tmp_path / "settings.yaml").ended(2, said)
 
 
 def test_the_pub_sub_source_follows_the_settings(tmp_path: Path) -> None:
