@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Seconds between two looks at the parent, where the kernel does not report its end.
+#: Seconds between two looks at the parent.
 _LOOK_S = 0.2
 
 
@@ -62,7 +61,6 @@ def _keep(parent: int, command: Sequence[str]) -> int:
         if os.getppid() != keeper:
             os._exit(1)
 
-    watched = _descriptor(parent)
     if os.getppid() != parent:
         return 1
     program = subprocess.Popen(command, preexec_fn=bound)  # noqa: PLW1509, S603 - one thread; the caller's own program
@@ -75,25 +73,13 @@ def _keep(parent: int, command: Sequence[str]) -> int:
             signal.signal(one, hand_on)
     try:
         while program.poll() is None:
-            if _ended(parent, watched, _descriptor(program.pid)):
+            with suppress(subprocess.TimeoutExpired):
+                program.wait(_LOOK_S)
+            if os.getppid() != parent:
                 program.kill()
-                program.wait()
     finally:
         _end_rest()
     return program.returncode if program.returncode >= 0 else 128 - program.returncode
-
-
-def _ended(parent: int, watched: int | None, program: int | None) -> bool:
-    """Wait for the end of parent or program; whether it was the parent's."""
-    if watched is None or program is None:
-        with suppress(OSError):
-            select.select([], [], [], _LOOK_S)
-        return os.getppid() != parent
-    try:
-        ready, _, _ = select.select([watched, program], [], [])
-    finally:
-        os.close(program)
-    return watched in ready
 
 
 def _end_rest() -> None:
@@ -110,17 +96,6 @@ def _end_rest() -> None:
             os.wait()
         except ChildProcessError:
             return
-
-
-def _descriptor(pid: int) -> int | None:
-    """A descriptor that can be read once a process has ended; ``None`` where there are none."""
-    opened: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-    if opened is None:
-        return None
-    try:
-        return opened(pid)
-    except OSError:
-        return None
 
 
 def _prctl() -> Callable[..., int]:
