@@ -22,7 +22,6 @@ NIGHTLY: dict[str, str] = {
     "tests/deploy/test_flink_images.py::test_a_pool_without_a_port_prints_the_missing_argument": _DEPLOY,
     "tests/deploy/test_flink_images.py::test_a_second_pool_on_the_same_port_reports_that_the_port_is_taken": _DEPLOY,
     "tests/deploy/test_flink_settings.py::test_kafka_accepts_its_configuration": _DEPLOY,
-    "tests/deploy/test_prometheus.py::test_a_wrong_rule_fails_the_rule_tests": _DEPLOY,
     "tests/deploy/test_prometheus.py::test_each_ledger_alert_fires_only_on_a_page_with_its_fault": _DEPLOY,
     "tests/deploy/test_prometheus.py::test_every_alert_fires_on_its_fault_and_none_on_a_healthy_deployment": _DEPLOY,
     f"{_DOCS}[docs/ledger.md]": f"{_COMMANDS}/test_demo.py::test_the_demo_settings_run_without_the_demo",

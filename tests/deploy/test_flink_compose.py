@@ -57,12 +57,6 @@ def test_compose_accepts_the_file(tool: Callable[[str], str]) -> None:
     assert set(json.loads(said)["services"]) == set(services())
 
 
-def test_compose_refuses_a_misspelt_key(tool: Callable[[str], str], tmp_path: Path) -> None:
-    wrong = tmp_path / "compose.yaml"
-    wrong.write_text(text(FLINK / "compose.yaml").replace("network_mode:", "netwerk_mode:"), encoding="utf-8")
-    assert "netwerk_mode" in run([tool("docker-compose"), "--file", str(wrong), "config", "--quiet"], code=1)
-
-
 @pytest.mark.assures("deployments", "No port of Flink or Beam is published")
 def test_only_the_broker_port_and_a_local_prometheus_port_are_published() -> None:
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
