@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +26,6 @@ from .flink_files import (
 )
 
 BUILT_IN = ["storage.yaml", "network.yaml", "job.yaml", "ledger-metrics.yaml"]
-SCHEMA = Path(__file__).with_name("flinkdeployment.schema.json")
 
 #: Lines of Flink's configuration that are about how a cluster's processes find each other: the operator sets them.
 OF_COMPOSE = {
@@ -53,25 +51,11 @@ def test_every_kubernetes_file_is_covered_by_the_tests() -> None:
 @pytest.mark.assures(
     "deployments",
     "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
-    "(release 1.10.0) and a narrower schema",
+    "(release 1.10.0)",
 )
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_kubernetes_accepts_the_built_in_kinds(tool: Callable[[str], str], name: str) -> None:
     assert "passed" in run([tool("kubernetes-validate"), "--strict", str(KUBERNETES / name)])
-
-
-@pytest.mark.assures(
-    "deployments",
-    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
-    "(release 1.10.0) and a narrower schema",
-)
-def test_the_flinkdeployment_has_only_fields_of_the_operator_schema(module: Callable[[str], Any]) -> None:
-    jsonschema = module("jsonschema")
-    check = jsonschema.Draft202012Validator(json.loads(text(SCHEMA)))
-    right = manifest("FlinkDeployment")
-    assert [error.message for error in check.iter_errors(right)] == []
-    for wrong in mistakes(right):
-        assert list(check.iter_errors(wrong)) != []
 
 
 def mistakes(right: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -80,9 +64,6 @@ def mistakes(right: dict[str, Any]) -> Iterator[dict[str, Any]]:
         lambda spec: spec.update(flinkVersion="1.19"),
         lambda spec: spec.update(taskmanager={}),
         lambda spec: spec["flinkConfiguration"].update({"taskmanager.numberOfTaskSlots": 1}),
-        lambda spec: spec["taskManager"]["resource"].update(memory="2 GB"),
-        lambda spec: spec["jobManager"].pop("resource"),
-        lambda spec: spec.update(image="quiltstream-flink"),
     ):
         wrong = copy.deepcopy(right)
         change(wrong["spec"])
@@ -112,12 +93,11 @@ def strict(schema: Any) -> Any:
 @pytest.mark.assures(
     "deployments",
     "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
-    "(release 1.10.0) and a narrower schema",
+    "(release 1.10.0)",
 )
 def test_the_flinkdeployment_is_valid_by_the_operator_definition(
     definition: dict[str, Any], module: Callable[[str], Any]
 ) -> None:
-    """The definition does not know everything that ours does, such as how memory is written: it is asked as well."""
     right = manifest("FlinkDeployment")
     spec = definition["spec"]
     versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in spec["versions"]}
@@ -125,8 +105,7 @@ def test_the_flinkdeployment_is_valid_by_the_operator_definition(
     assert (spec["group"], spec["names"]["kind"], spec["scope"]) == (group, right["kind"], "Namespaced")
     check = module("jsonschema").Draft202012Validator(strict(versions[version]["properties"]["spec"]))
     assert [error.message for error in check.iter_errors(right["spec"])] == []
-    refused = [bool(list(check.iter_errors(wrong["spec"]))) for wrong in mistakes(right)]
-    assert refused == [True, True, True, False, False, False]
+    assert all(list(check.iter_errors(wrong["spec"])) for wrong in mistakes(right))
     deeper = copy.deepcopy(right["spec"])
     deeper["taskManager"]["podTemplate"]["spec"]["containers"][0]["volumeMount"] = []
     assert [error.message for error in check.iter_errors(deeper)] != []
