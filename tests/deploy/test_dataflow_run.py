@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,24 +44,6 @@ def test_dataflow_accepts_the_whole_graph(kind: str, tmp_path: Path, deploy: Pat
     """Options, translation and Dataflow's own checks; nothing is sent."""
     result = program(deploy, "main").main([f"--settings={settings_file(tmp_path, kind)}", *DRY])
     assert str(result.state) == "DONE"
-
-
-@pytest.mark.assures("brokers", "Pub/Sub: at-least-once modes of Dataflow are refused")
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("--dataflow_service_options=streaming_mode_at_least_once", "exactly-once is the default"),
-        ("--experiments=streaming_mode_at_least_once", "exactly-once is the default"),
-        ("--enable_hot_key_logging", "the runner would write keys into its log"),
-    ],
-)
-@pytest.mark.usefixtures("dry")
-def test_unsafe_streaming_modes_are_refused_before_anything_is_recorded(
-    option: str, said: str, tmp_path: Path, deploy: Path
-) -> None:
-    with pytest.raises(SettingsError, match=said):
-        program(deploy, "main").main([f"--settings={settings_file(tmp_path, 'pubsub')}", *DRY, option])
-    assert not (tmp_path / "ledger.db").exists()
 
 
 @pytest.mark.assures(
@@ -118,23 +99,3 @@ def test_settings_that_remote_workers_cannot_use_are_refused(
 def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="set ledger to a PostgreSQL URL"):
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)
-
-
-def test_the_ledger_password_is_written_to_a_file_readable_by_its_owner_only(
-    tmp_path: Path, deploy: Path, module: Find, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secretmanager = module("google.cloud.secretmanager")
-
-    class Client:
-        def access_secret_version(self, request: dict[str, str]) -> Any:
-            made = secretmanager.AccessSecretVersionResponse(payload={"data": b"correct horse"})
-            return made if request == {"name": "projects/p/secrets/s/versions/1"} else SimpleNamespace()
-
-    monkeypatch.setattr(secretmanager, "SecretManagerServiceClient", Client)
-    path = tmp_path / "run" / "ledger"
-    monkeypatch.setenv("LEDGER_ACCESS", "projects/p/secrets/s/versions/1")
-    monkeypatch.setenv("LEDGER_ACCESS_FILE", str(path))
-    for _ in range(2):
-        program(deploy, "ledger_password").fetch()
-        assert path.read_bytes() == b"correct horse"
-        assert path.stat().st_mode & 0o777 == 0o600

@@ -281,6 +281,7 @@ def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> Non
 # Modes of runners
 
 
+@pytest.mark.assures("brokers", "Pub/Sub: at-least-once modes of Dataflow are refused")
 @pytest.mark.parametrize(
     ("word", "why"),
     [
