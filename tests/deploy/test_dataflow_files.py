@@ -98,8 +98,7 @@ def test_every_dependency_that_beams_image_lacks_is_pinned(folder: Path, reposit
 
 @pytest.mark.assures(
     "commands of dataflow",
-    "`gcloud dataflow flex-template build`: not run: options and files are looked up, and the metadata is what "
-    "Google reads",
+    "`gcloud dataflow flex-template build`: not run: files are looked up, and the metadata is what Google reads",
 )
 @pytest.mark.assures("deployments", "Dataflow: Google's own message reads the template's metadata")
 def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Path, module: Find) -> None:

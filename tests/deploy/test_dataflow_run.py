@@ -31,8 +31,8 @@ def dry(monkeypatch: pytest.MonkeyPatch, module: Find) -> None:
 
 @pytest.mark.assures(
     "commands of dataflow",
-    "`gcloud dataflow flex-template run`: not run: options are looked up. The program that it launches is run with "
-    "Beam's Dataflow runner up to where it would call Google, also for `--update`",
+    "`gcloud dataflow flex-template run`: not run: its parameter is looked up. The program that it launches is run "
+    "with Beam's Dataflow runner up to where it would call Google, also for `--update`",
 )
 @pytest.mark.assures(
     "deployments",
@@ -48,8 +48,8 @@ def test_dataflow_accepts_the_whole_graph(kind: str, tmp_path: Path, deploy: Pat
 
 @pytest.mark.assures(
     "commands of dataflow",
-    "`gcloud dataflow flex-template run`: not run: options are looked up. The program that it launches is run with "
-    "Beam's Dataflow runner up to where it would call Google, also for `--update`",
+    "`gcloud dataflow flex-template run`: not run: its parameter is looked up. The program that it launches is run "
+    "with Beam's Dataflow runner up to where it would call Google, also for `--update`",
 )
 @pytest.mark.assures("deployments", "Dataflow: an update seeks nothing")
 @pytest.mark.usefixtures("dry")

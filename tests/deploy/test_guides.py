@@ -20,7 +20,6 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 
-from ..house.assurance import claims
 from ..house.pages import blocks, commands
 from .flink_files import (
     FLINK,
@@ -35,60 +34,12 @@ from .flink_files import (
     services,
     text,
 )
-from .guide_calls import FOLDER, calls, console, pages
+from .guide_calls import FOLDER, calls, pages
 from .test_flink_settings import guide_commands
 from .test_prometheus import rules
 
-#: Programs that guides may call, beside quiltstream itself.
-PROGRAMS = {
-    *("cd", "mkdir", "touch", "chmod", "printf", "openssl", "python"),
-    *("docker", "kubectl", "curl", "promtool", "mosquitto_pub", "mosquitto_sub"),
-}
-
 #: Options of `docker build`, `run` and `push` that the guides use; of compose the program itself is asked.
 OF_DOCKER = {"--file", "--target", "--tag", "--rm", "-it", "--user", "--volume", "--entrypoint", "-b"}
-
-#: Programs that guides run in a container, beside quiltstream itself.
-IN_CONTAINERS = {"curl", "mosquitto_passwd", "pg_dump", "pg_restore"}
-
-
-def test_every_command_of_the_guides_is_tested_or_listed_as_untested() -> None:
-    seen: set[str] = set()
-    for block in console():
-        programs = {shlex.split(one.replace("\\\n", " "))[0] for one in commands(block.body)}
-        assert programs <= {*PROGRAMS, "quiltstream"}, block.where
-        seen |= programs
-        assert block.runs or programs == {"cd"} or block.key == "no-run", block.where
-    assert seen == {*PROGRAMS, "quiltstream"}
-
-
-@pytest.mark.assures("deployments", "Every command of the guides has a claim that says what CI does with it")
-@pytest.mark.parametrize("name", ["operate-with-compose", "kubernetes"])
-def test_every_guide_command_is_listed_in_a_claim_about_ci(name: str) -> None:
-    named = " ".join(claim.text.split(": ")[0] for claim in claims() if claim.area == f"commands of {name}")
-    wanted: set[str] = set()
-    for block in pages()[name]:
-        if block.language == "console":
-            for one in commands(block.body):
-                wanted |= parts_of(shlex.split(one.replace("\\\n", " ")))
-    assert {"kubectl", "port-forward", "curl"} <= wanted or {"openssl", "pg_restore", "mosquitto_sub"} <= wanted
-    assert [part for part in sorted(wanted) if not re.search(rf"[` ]{re.escape(part)}[` ]", named)] == []
-
-
-def parts_of(words: list[str]) -> set[str]:
-    """What of a command's words says what is done: its program, what of it, and what runs in a container."""
-    program, *rest = words
-    if program == "cd":
-        return set()
-    if program == "kubectl":
-        known = {"create", "apply", "logs", "delete", "port-forward", "namespace", "secret", "configmap"}
-        return {program, *known & set(rest)}
-    if program != "docker":
-        return {program}
-    found = {rest[1] if rest[0] == "compose" else rest[0], *IN_CONTAINERS & set(rest)}
-    if rest[0] == "compose" and "quiltstream" in rest:
-        found |= {word for word in rest[rest.index("quiltstream") :] if not word.startswith("/")}
-    return found
 
 
 @pytest.mark.assures(
