@@ -156,14 +156,13 @@ def read_table(path: Path) -> Table:
     return Table(columns, tuple(rows), tuple(lines))
 
 
-def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str = "") -> Table:
+def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str) -> Table:
     """A roster with the names that the gateway passes on, sorted by them; its other columns as they are.
 
     Raises:
-        RosterError: a column is not there, a name can be no level of a topic or stands in another column, or two names
-            have one pseudonym.
+        RosterError: a column is not there, or a name can be no level of a topic or stands in another column.
     """
-    said = f"roster {where}:".replace(" :", ":")
+    said = f"roster {where}:"
     _check_columns(table, choice, said)
     at = table.columns.index(choice.series)
     kept = [place for place, column in enumerate(table.columns) if column not in choice.drop]
@@ -181,11 +180,6 @@ def under_pseudonyms(table: Table, names: TopicNames, choice: Choice, where: str
         if name not in made:
             made[name] = _pseudonym(name, names, choice.parts, f"{said} line {line}")
         rows.append(tuple(made[name] if place == at else row[place] for place in kept))
-    if len(set(made.values())) < len(made):
-        raise RosterError(
-            f"{said} two of its series have one pseudonym, and would be counted as one; give one of these meters "
-            "another name, or the gateway another key"
-        )
     ordered = sorted(rows, key=lambda row: (row[kept.index(at)], row))
     return Table(tuple(table.columns[place] for place in kept), tuple(ordered), tuple(range(2, len(rows) + 2)))
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.gateway.delivery import FolderDelivery, Message
-from quiltstream.pipelines.gateway.pseudonyms import Choice, Table, TopicNames, under_pseudonyms
-from quiltstream.schemas.roster import Roster, RosterError
+from quiltstream.pipelines.gateway.pseudonyms import TopicNames
+from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from ..jobs import HOMES, Done, call, job, readings
@@ -180,21 +180,6 @@ def test_an_invalid_roster_is_refused_without_showing_a_name(
     (tmp_path / "out.csv").write_text("before", encoding="utf-8")
     written(tmp_path, text, *options).ended(2, words).hid("secret")
     assert (tmp_path / "out.csv").read_text(encoding="utf-8") == "before"
-
-
-class Colliding(PseudonymKey):
-    """Gives two names one pseudonym, which the real key does once in 2^64 names."""
-
-    def name(self, name: str) -> str:
-        return super().name("m1" if name == "m2" else name)
-
-
-def test_two_names_with_one_pseudonym_are_refused() -> None:
-    table = Table(("series",), (("m1",), ("m2",), ("m1",)), (2, 3, 4))
-    with pytest.raises(RosterError, match="two of its series have one pseudonym") as caught:
-        under_pseudonyms(table, TopicNames(Colliding(SECRET.encode()), [2]), Choice())
-    assert "m1" not in str(caught.value)
-    assert len(under_pseudonyms(table, NAMES, Choice()).rows) == 3
 
 
 def test_files_that_are_read_are_not_replaced(tmp_path: Path) -> None:
