@@ -69,7 +69,6 @@ _MOST = 16_000_000
 
 _ADDRESS = re.compile(r"(?:http://)?(?P<place>(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5}))/?")
 _MOST_PORT = 65_535
-_ID = re.compile(r"[0-9a-f]{32}")
 
 #: HTTP status of a JobManager that is not ready yet.
 _STARTING = 503
@@ -226,12 +225,7 @@ class FlinkJob:
 
     def _found(self) -> tuple[str, str] | None:
         """Id and state of the job of this name."""
-        found = self._mine(lambda one: (str(one["jid"]), str(one["state"])))
-        if len(found) > 1:
-            raise RestError("it had several jobs of this name, and none of them was touched")
-        if found and not _ID.fullmatch(found[0][0]):
-            raise RestError("it answered with something else than a job's id; is this Flink's REST API?")
-        return found[0] if found else None
+        return next(iter(self._mine(lambda one: (str(one["jid"]), str(one["state"])))), None)
 
     def _mine(self, read: Callable[[Any], _Read]) -> list[_Read]:
         """What the cluster lists of this name, each read by ``read``."""

@@ -117,14 +117,6 @@ def test_a_cancelled_job_no_longer_listed_by_the_cluster_is_over(
     assert (ended.end, ended.cancelled) == ("over", True)
 
 
-def test_several_jobs_of_one_name_are_not_touched(api: FlinkApi) -> None:
-    for _ in range(2):
-        api.add("load-1")
-    ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, api.cancelled) == ("unknown", [])
-    assert "several jobs of this name, and none of them was touched" in ended.text
-
-
 # What may go wrong
 
 
@@ -183,7 +175,6 @@ def test_waiting_for_a_cluster_answer_has_a_timeout(api: FlinkApi, monkeypatch: 
     [
         (200, b"secret", "something else than JSON"),
         (200, b"[1]", "something else than a list of jobs"),
-        (200, b'{"jobs": [{"jid": "../x", "state": "RUNNING", "name": "load-1"}]}', "something else than a job's id"),
         (404, b"", "HTTP status 404"),
     ],
 )
