@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -139,15 +138,6 @@ def test_the_image_takes_each_file_that_the_program_needs(folder: Path) -> None:
     script = folder / "boot.sh"
     assert script.stat().st_mode & 0o111
     subprocess.run(["sh", "-n", str(script)], check=True)
-
-
-def test_the_launcher_never_waits(folder: Path) -> None:
-    """A template that waits never launches."""
-    tree = ast.parse((folder / "main.py").read_text(encoding="utf-8"))
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = {one.attr for one in calls if isinstance(one, ast.Attribute)}
-    assert "wait_until_finish" not in called
-    assert "launch" in {one.id for one in calls if isinstance(one, ast.Name)}
 
 
 def test_the_subscription_keeps_what_was_acknowledged_and_never_expires(terraform: dict[str, Any]) -> None:

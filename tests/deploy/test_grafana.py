@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +19,10 @@ PAGE: dict[str, Any] = json.loads(text(ROOT / "deploy" / "grafana" / "quiltstrea
 PANELS: list[dict[str, Any]] = [one for one in PAGE["panels"] if one["type"] != "row"]
 TARGETS: list[tuple[str, str]] = [(one["title"], target["expr"]) for one in PANELS for target in one["targets"]]
 
-#: Columns of Grafana's grid.
-WIDTH = 24
-
 
 def plain(expression: str) -> str:
     """An expression as Grafana sends it: with its variables filled in."""
     return expression.replace("$__rate_interval", "1m").replace("$domain", ".*")
-
-
-def test_panels_have_unique_names_and_do_not_overlap() -> None:
-    assert len({one["id"] for one in PAGE["panels"]}) == len(PAGE["panels"])
-    assert len({one["title"] for one in PAGE["panels"]}) == len(PAGE["panels"])
-    cells = {
-        one["id"]: {
-            (at["x"] + x, at["y"] + y)
-            for at in [one["gridPos"]]
-            for x in range(at["w"])
-            for y in range(at["h"])
-        }
-        for one in PAGE["panels"]
-    }  # fmt: skip
-    assert all(0 <= x < WIDTH for places in cells.values() for x, _ in places)
-    assert [pair for pair in combinations(cells, 2) if cells[pair[0]] & cells[pair[1]]] == []
 
 
 def test_each_panel_has_a_description_and_queries_the_selected_data_source() -> None:

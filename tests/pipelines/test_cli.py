@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import pytest
-from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from quiltstream.pipelines import ExitCode
@@ -123,20 +122,6 @@ def test_showing_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
 def test_a_usage_error_ends_with_exit_code_2() -> None:
     for words in (("fly",), ("run",), ("run", "a.yaml", "--runner=FlinkRunner"), ("ledger", "show")):
         assert call(*words).code == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "begun", "found"),
-    [
-        ([], "led", {"ledger"}),
-        (["ledger"], "ver", {"verify"}),
-        (["plan"], "--mec", {"--mechanism"}),
-        (["schema", "--ddl"], "", {"flink", "risingwave", "clickhouse"}),
-    ],
-)
-def test_the_shell_completes_commands_options_and_choices(words: list[str], begun: str, found: set[str]) -> None:
-    shell = BashComplete(main, {}, "quiltstream", "_QUILTSTREAM_COMPLETE")
-    assert {one.value for one in shell.get_completions(words, begun)} == found
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
