@@ -88,14 +88,3 @@ def test_the_settings_of_the_page_are_settings(repository: Path) -> None:
     Windows.model_validate(given["windows"] | {"start": str(given["windows"]["start"])})
     for name in ("sink", "rejects"):
         assert not FileSink.model_validate(given[name]).is_files
-
-
-@pytest.mark.parametrize("page", ["docs/pubsub.md", "docs/guides/dataflow.md"])
-def test_the_pages_are_linked_and_name_existing_tests_and_pages(repository: Path, page: str) -> None:
-    text = (repository / page).read_text(encoding="utf-8")
-    source = "\n".join(path.read_text(encoding="utf-8") for path in (repository / "tests").rglob("test_*.py"))
-    assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in source] == []
-    for link in re.findall(r"\]\(([^)#]+\.md)", text):
-        assert ((repository / page).parent / link).is_file(), link
-    index = (repository / "docs" / "index.md").read_text(encoding="utf-8")
-    assert f"({page.removeprefix('docs/')})" in index
