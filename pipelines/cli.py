@@ -208,19 +208,8 @@ def ledger_merge(ledgers: tuple[str, ...], output: Path) -> None:
     merge(ledgers, output)
 
 
-def _version(context: click.Context, _option: click.Parameter, value: bool) -> None:
-    if value and not context.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            click.echo(f"quiltstream {version('quiltstream')}")
-        except PackageNotFoundError:
-            click.echo("quiltstream, not installed: running from its source")
-        context.exit()
-
-
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say the version.")
+@click.version_option(package_name="quiltstream", message="quiltstream %(version)s", help="Say the version.")
 def main() -> None:
     r"""Publish private histograms of correlated time series, with a ledger of what they cost.
 
