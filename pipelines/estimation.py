@@ -1,17 +1,7 @@
 """Models that a job estimates itself, and the queries that follow each other when the belief changes.
 
-An estimate is made from what the settings name (theory section 7, item 5):
-
-*outside*: series of other files, those of the roster left out: no secret of the domain is in it.
-*released*: rows that were published and paid for; a function of them costs nothing. They show how rare a state is, and
-not how fast the chain mixes: the gap is given by hand.
-*counts*: a table of the domain's own transitions, released with noise of scale 4 / epsilon_dp and charged as a query of
-the domain like any other, its windows as long as the time between two estimates.
-*readings*: the exact transitions of the domain's own series. Noise and account are then functions of the secrets, and
-rows and ledger say 'given the model'.
-
-An estimate is lowered by a margin before it is believed: what is believed is a bound, and the next estimate will differ
-a little.
+An estimate is made from what the settings name (``docs/estimates.md``; theory section 7, item 5), and lowered by a
+margin before it is believed: what is believed is a bound, and the next estimate will differ a little.
 
 Noise is calibrated for a belief and frozen with its query. So where another belief is switched to, the query ends and
 a successor goes on, named after it and the instant; both are the settings' query, and everything about them is on

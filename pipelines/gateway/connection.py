@@ -8,11 +8,10 @@ connection without a packet id that could be acknowledged, and the broker sends 
 one is therefore made with MQTT 3.1.1, in which messages have no properties. The session of a client id is the same one
 (tried with Mosquitto 2.0.11). After a minute MQTT 5 is used again, as soon as every message is acknowledged.
 
-In a connection of MQTT 3.1.1 messages have no content type. The broker learns neither the receive maximum nor the
-largest packet of the session: its own limit bounds how many messages are under way, and a packet that is too large is
-read before it is dropped. The session does not expire until MQTT 5 is used again. Where it has to be subscribed anew,
-retained messages come again. Each change of the version repeats the messages under way, with the DUP flag. A session
-without filters only publishes and stays with MQTT 5, because its rows would lose their id.
+By MQTT 3.1.1 the broker learns neither the receive maximum nor the largest packet of the session: its own limit bounds
+how many messages are under way, and a packet that is too large is read before it is dropped. The session does not
+expire until MQTT 5 is used again. A session without filters only publishes and stays with MQTT 5, because its rows
+would lose their id.
 
 Subscriptions ask for QoS 1. A session can have one of QoS 2 from another client of its id. The library answers such a
 message with PUBREC before it is delivered, and the broker does not send it again: it is lost with the process, or with
