@@ -101,10 +101,6 @@ finally:
 """
 
 
-def test_the_help_option_imports_no_heavy_module(tmp_path: Path) -> None:
-    assert spawn("run", "--help", cwd=tmp_path, program=IMPORTS).out.splitlines()[-1] == "[]"
-
-
 def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path) -> None:
     chain, by_hand = MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict(), Provenance(method="by hand")
     model = Model(belief=chain, states=StateSpace((1.0,)), interval_us=60_000_000, provenance=by_hand)

@@ -296,6 +296,12 @@ def test_a_timestamp_too_old_for_the_topic_is_replaced_and_others_are_kept(
     assert topic.broker.taken[1] == (fresh.payload, fresh.received_us // 1_000)
 
 
+def fatal_once(begin: bytes) -> Callable[[bytes], KafkaError | None]:
+    """A broker that ends the producer at the first value that begins so."""
+    left = [KafkaError(KafkaError.NOT_LEADER, fatal=True)]
+    return lambda value: left.pop() if value.startswith(begin) and left else None
+
+
 def test_a_fatal_error_during_a_single_send_recreates_the_producer(topic: Topic, clocks: Clocks) -> None:
     target = topic.target()
     clocks.ahead = 2 * HOUR_MS
@@ -303,15 +309,7 @@ def test_a_fatal_error_during_a_single_send_recreates_the_producer(topic: Topic,
         target.offer(number, clocks.message(number))
     target.had()
     clocks.ahead = 0
-    dead = [True]
-
-    def refuse(value: bytes) -> KafkaError | None:
-        if value.startswith(b"1|") and dead:
-            dead.clear()
-            return KafkaError(KafkaError.NOT_LEADER, fatal=True)
-        return None
-
-    topic.broker.refuse = refuse
+    topic.broker.refuse = fatal_once(b"1|")
     assert sorted(had_by(target, 4)) == [0, 1, 2, 3]
     assert len(topic.broker.producers) == 2
     assert target.offer(4, clocks.message(4))
@@ -334,15 +332,7 @@ def test_a_permanent_refusal_among_unknown_results_is_final_for_its_message_only
 
 def test_a_fatal_producer_error_recreates_the_producer_and_resends_all(topic: Topic) -> None:
     target = topic.target()
-    dead = [True]
-
-    def refuse(value: bytes) -> KafkaError | None:
-        if value.startswith(b"5|") and dead:
-            dead.clear()
-            return KafkaError(KafkaError.NOT_LEADER, fatal=True)
-        return None
-
-    topic.broker.refuse = refuse
+    topic.broker.refuse = fatal_once(b"5|")
     for number in range(20):
         assert target.offer(number, message(number))
     assert sorted(had_by(target, 20)) == list(range(20))

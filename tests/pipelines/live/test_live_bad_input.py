@@ -126,17 +126,6 @@ def test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads(
     assert done.said(said), done.err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_ledger_that_cannot_be_written_stops_a_live_job_before_it_reads(one: Job) -> None:
-    one.ledger.chmod(0o400)
-    assert stopped(one, 4).said("cannot be written")
-
-
-def test_a_ledger_in_a_folder_that_cannot_be_made_stops_a_live_job_before_it_reads(tmp_path: Path) -> None:
-    done = stopped(made(tmp_path, ledger="sqlite:///roster.csv/ledger.db"), 4)
-    assert done.said("ledger")
-
-
 # What may change between restarts: the rows of the table in docs/streaming.md
 
 QUERY = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -103,15 +102,6 @@ def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command
             2, "on a Flink cluster add --flink_master=HOST:PORT"
         )
         assert not one.ledger.exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-@pytest.mark.usefixtures("ending")
-def test_a_sink_that_cannot_be_written_ends_the_job_before_anything_is_on_record(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    (tmp_path / "releases").mkdir(mode=0o500)
-    run(one).ended(2, "cannot be written (Permission denied); nothing was charged")
-    assert not one.ledger.exists()
 
 
 @pytest.mark.usefixtures("ending")
