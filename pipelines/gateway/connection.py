@@ -328,13 +328,12 @@ class Connection:
         """The broker, for messages."""
         return f"MQTT broker {self._session.host}:{self._session.port}"
 
-    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None) -> None:
         """Connect if it is time to, and read and write what can be.
 
         Args:
             seconds: how long to wait for something to do.
             room: whether a further message may be read; called before each. Without it nothing is held back.
-            also: a file that ends the wait when it can be read.
 
         Raises:
             BrokerError: the broker refuses for good.
@@ -342,21 +341,18 @@ class Connection:
         self._check()
         if self._client.socket() is None:
             self._connect_if_due()
-        poll = select.poll()
-        if also is not None:
-            poll.register(also, select.POLLIN)
         if self._client.socket() is None:
-            seconds = min(seconds, max(0.0, self._due - time.monotonic()))
-            poll.poll(max(1.0, seconds * 1_000))
+            time.sleep(max(0.001, min(seconds, self._due - time.monotonic())))
         elif self._draining and not self._unacknowledged and not self._client.want_write():
             self._return()
         else:
-            self._exchange(poll, seconds, room)
+            self._exchange(seconds, room)
             self._check()
 
-    def _exchange(self, poll: select.poll, seconds: float, room: Callable[[], bool] | None) -> None:
+    def _exchange(self, seconds: float, room: Callable[[], bool] | None) -> None:
         """Read and write what can be."""
         client, sock, reading = self._client, self._client.socket(), self._may_read(room)
+        poll = select.poll()
         poll.register(sock, (select.POLLIN if reading else 0) | (select.POLLOUT if client.want_write() else 0))
         pending = reading and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
         event = dict(poll.poll(0 if pending else seconds * 1_000)).get(sock.fileno(), 0)

@@ -14,7 +14,6 @@ import fcntl
 import logging
 import os
 import re
-import socket
 import threading
 import time
 import uuid
@@ -85,10 +84,6 @@ class DeliveryTarget(ABC):
     @abstractmethod
     def refused(self) -> list[int]:
         """The messages that the target refused for ever since the last call."""
-
-    def fileno(self) -> int | None:
-        """Something that can be read from when :meth:`had` may have news; ``None`` if one has to look now and then."""
-        return None
 
     @abstractmethod
     def close(self, seconds: float) -> None:
@@ -277,16 +272,13 @@ class FolderDelivery(DeliveryTarget):
         self._stop = False
         self._give_up = float("inf")
         self._broken: Exception | None = None
-        self._ear, self._mouth = socket.socketpair()
-        self._ear.settimeout(0)
-        self._mouth.settimeout(0)
         self.sealed = 0
         self.failures = 0
         try:
             for path in left_over(folder):
                 self._recover(path, None)
         except OSError as error:
-            self._let_go()
+            self._lock.close()
             raise DeliveryError(
                 f"forward.to.folder {folder}: what a former run left cannot be sealed ({reason(error)})"
             ) from None
@@ -307,9 +299,6 @@ class FolderDelivery(DeliveryTarget):
         Raises:
             Exception: an error that is none of the disk ended the thread.
         """
-        # nothing to read, or closed
-        with suppress(OSError):
-            self._ear.recv(4096)
         if self._broken is not None:
             raise self._broken
         with self._guard:
@@ -320,10 +309,6 @@ class FolderDelivery(DeliveryTarget):
         """None: a folder takes everything."""
         return []
 
-    def fileno(self) -> int | None:
-        """Something that can be read from when messages are on the disk."""
-        return self._ear.fileno() if self._ear.fileno() >= 0 else None
-
     def close(self, seconds: float) -> None:
         """Write what waits, seal the segment and end the thread."""
         with self._guard:
@@ -332,12 +317,7 @@ class FolderDelivery(DeliveryTarget):
             self._guard.notify()
         self._thread.join(seconds + 1)
         if not self._thread.is_alive():
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._lock.close()
-        self._ear.close()
-        self._mouth.close()
+            self._lock.close()
 
     def _work(self) -> None:
         try:
@@ -345,11 +325,6 @@ class FolderDelivery(DeliveryTarget):
         except Exception as error:  # noqa: BLE001 - raised where messages are asked after
             _LOG.exception("folder %s: no message is written any more", self._folder)
             self._broken = error
-            self._wake()
-
-    def _wake(self) -> None:
-        with suppress(OSError):
-            self._mouth.send(b"!")
 
     def _write(self) -> None:
         batch: list[tuple[int, Message]] = []
@@ -360,7 +335,6 @@ class FolderDelivery(DeliveryTarget):
                 with self._guard:
                     self._had += [number for number, _ in batch]
                 batch = []
-                self._wake()
             if not batch:
                 self._roll(end=stop and not self._waiting)
             if stop and (not (batch or self._waiting) or time.monotonic() > self._give_up):

@@ -22,7 +22,7 @@ from .pseudonyms import TopicNames
 
 _LOG = logging.getLogger("quiltstream.gateway")
 
-#: Seconds that a turn waits with nothing to do, and with messages at a target that says nothing by itself.
+#: Seconds that a turn waits with nothing to do, and with messages at the target.
 _IDLE_S = 0.25
 _BUSY_S = 0.002
 
@@ -124,13 +124,11 @@ class Forward:
         return 0 if self._line is None else self._line.epoch
 
     def _turn(self, line: Connection) -> None:
-        also = self.target.fileno()
-        busy = bool(self._flights) and also is None
         if not line.connected and self._flights and not self.room():
             # connected again, the broker would send once more what is held already
             time.sleep(_BUSY_S)
         else:
-            line.turn(_BUSY_S if busy or self._waiting else _IDLE_S, room=self.room, also=also)
+            line.turn(_BUSY_S if self._flights else _IDLE_S, room=self.room)
         self._settle(line)
 
     def _settle(self, line: Connection) -> None:

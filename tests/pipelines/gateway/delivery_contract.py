@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import pytest
 
@@ -115,23 +113,3 @@ class DeliveryContract:
         assert set(target.had()) <= kept
         assert kept <= set(taken)
         place.mend()
-
-    def test_the_file_descriptor_becomes_readable_on_delivery(self, place: Place) -> None:
-        target = place.target()
-        number = target.fileno()
-        if number is None:
-            pytest.skip("this target is looked at now and then")
-        wait_for_news(number, lambda: target.offer(1, message(1)))
-        assert had_by(target, 1) == [1]
-        target.close(5)
-        assert target.fileno() is None
-
-
-def wait_for_news(number: int, do: Callable[[], object]) -> None:
-    import select  # noqa: PLC0415 - of this function only
-
-    poll = select.poll()
-    poll.register(number, select.POLLIN)
-    assert poll.poll(0) == []
-    threading.Timer(0.05, do).start()
-    assert poll.poll(10_000)

@@ -37,7 +37,7 @@ class FakeLine(Connection):
         self.take: Callable[[Any], None] = lambda _: None
         self.error: Exception | None = None
 
-    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
         if self.error is not None:
             raise self.error
         while self.waiting and (room is None or room()):

@@ -366,7 +366,7 @@ class FakeOutlet(Connection):
         self.back: Back | None = None
         self._packet = 0
 
-    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None, also: int | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
+    def turn(self, seconds: float, *, room: Callable[[], bool] | None = None) -> None:  # noqa: ARG002 - the signature is a connection's
         if self.breaks and len(self.published) >= self.breaks[0]:
             # the connection breaks with everything under way, and is there again
             self.breaks.popleft()
