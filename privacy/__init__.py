@@ -16,6 +16,9 @@ What a calibration and its account need is here. The rest is in the folders:
     planning, baselines, the audit by enumeration
 ``validation``
     checks of plain arguments, the base class of errors
+
+A value of a wrong type is refused by a TypeError, one out of its range by a ValueError, each with its name and the
+limit (``validation``). Docstrings list the other errors, and those that say more.
 """
 
 from __future__ import annotations

@@ -187,7 +187,6 @@ def directions_of(belief: Belief) -> tuple[Pair, ...]:
 
     Raises:
         ChainError: The belief has a fixed start, which is true at one slot only, or a chain that does not mix.
-        TypeError: It is no belief.
     """
     check_belief(belief)
     return belief.directions()
@@ -203,7 +202,6 @@ def endless(belief: Belief, epsilon: float) -> Endless:
     Raises:
         ChainError: The belief has a fixed start.
         NotContracting: No density above 0 has a bound.
-        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     found = tuple(calibrated(pair, epsilon) for pair in directions_of(belief))
@@ -574,7 +572,6 @@ def grid_density(belief: Belief, epsilon: float, above: float = 0.0) -> float:
     Raises:
         ChainError: The belief is a chain that does not mix.
         NotContracting: No density above the given one has a bound.
-        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     carried = _carried_density(belief, epsilon)
@@ -789,8 +786,6 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
 
     Raises:
         ChainError: The belief has no bound for an endless stream, and no length is given.
-        TypeError: If the belief is none, or epsilon or length is no number of its kind.
-        ValueError: If epsilon or length is out of range.
     """
     check_belief(belief)
     epsilon, slots = target(epsilon, length)
@@ -842,7 +837,6 @@ def stream_density(belief: Belief, epsilon: float, above: float = 0.0) -> tuple[
     Raises:
         ChainError: Neither has a bound at a density that was sought, or a certificate that the belief carries does not
             hold.
-        ValueError: Epsilon is not finite, or below 2^-46.
     """
     _ = belief.certificates  # one that does not hold is refused here, where quilts would else be taken for it
     quilts, reason = 0.0, ""
@@ -873,7 +867,6 @@ def certified(belief: Belief, epsilon: float = 1.0) -> Certified:
     Raises:
         ChainError: The belief has a fixed start, or does not mix.
         NotContracting: No density above 0 has a bound.
-        ValueError: Epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     found = endless(belief, epsilon * (1 - _KEPT))

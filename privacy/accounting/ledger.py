@@ -171,7 +171,6 @@ class Ledger:
 
         Raises:
             ChainError: If a stationary chain is reducible.
-            TypeError: If start is not a whole number.
             ValueError: If the budget is not finite and above 0, or a start is given for a belief that has none.
         """
         self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
@@ -237,7 +236,6 @@ class Ledger:
 
         Raises:
             BudgetExceeded: If the loss would pass the budget.
-            TypeError: If a slot is not a whole number.
             ValueError: If the window is empty or begins before the chain, or epsilon_dp is not finite and above 0.
         """
         span = self._entering(start, stop, epsilon_dp)
@@ -258,7 +256,6 @@ class Ledger:
         All of them are entered or, on an error, none.
 
         Raises:
-            TypeError: If a slot is not a whole number.
             ValueError: If a charge is malformed.
         """
         spans = [self._entering(*charge) for charge in _triples(charges)]
@@ -279,9 +276,6 @@ class Ledger:
 
         Returns:
             The increase in epsilon, at least 0; not the loss after the charge, which is ``loss`` plus the increase.
-
-        Raises:
-            ValueError: As ``charge``.
         """
         span = self._entering(start, stop, epsilon_dp)
         before = self.loss
@@ -316,7 +310,6 @@ class Ledger:
             reserved: Schedules promised before (``admitted_prefix``), without the windows that are charged already.
 
         Raises:
-            TypeError: If the horizon is not a whole number.
             ValueError: If the account has no budget, or a reserved schedule begins before the horizon.
         """
         horizon = a_slot("horizon", horizon, "give the slot at which later charges may begin")
@@ -388,7 +381,6 @@ class Ledger:
 
         Raises:
             BudgetExceeded: If what is charged would lose more than the budget; the account stays as it was.
-            TypeError: If the slot is not a whole number.
             ValueError: If the slot lies before the start of the chain, an earlier change or the horizon, or the belief
                 has another number of states.
         """
@@ -445,7 +437,6 @@ class Ledger:
             Epsilon; infinite where no bound is known, as on an endless schedule for a chain that does not mix.
 
         Raises:
-            TypeError: If slots is not a whole number.
             ValueError: If slots is below 1, or a schedule begins before the chain.
         """
         slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
@@ -537,7 +528,6 @@ class Ledger:
         Raises:
             ChainError: If neither the forward-backward account nor a quilt has a bound, as for a chain that does not
                 mix; or if none is found at a change of belief.
-            ValueError: If epsilon is not finite, or below 2^-46.
         """
         epsilon = accepted_loss(epsilon)
         found = min(stream_density(belief, epsilon)[0] for history in self._histories for belief in history.beliefs)

@@ -453,11 +453,7 @@ def _clipped(line: Timeline, start: int, stop: int) -> tuple[tuple[int, float], 
 
 @lru_cache(maxsize=8)
 def prices_of(belief: Belief) -> Pricer:
-    """The prices of a belief's quilts; under mixing bounds those of Lemma 4.8.
-
-    Raises:
-        ChainError: If a stationary chain is reducible.
-    """
+    """The prices of a belief's quilts; under mixing bounds those of Lemma 4.8."""
     tables = sided_influence(belief)
     return Pricer(tables, undominated(tables.left, tables.right))
 
@@ -474,20 +470,12 @@ def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -
 
 
 def worst_by_quilts(belief: Belief, charges: Iterable[Span]) -> WorstQuilt:
-    """The slot, pair and quilt that decide what charges lose together, the loss rounded outward.
-
-    Raises:
-        ChainError: If a stationary chain is reducible.
-    """
+    """The slot, pair and quilt that decide what charges lose together, the loss rounded outward."""
     return QuiltAccount(prices_of(belief), Timeline(Density().with_spans(charges))).rounded()
 
 
 def loss_by_quilts(belief: Belief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = ()) -> float:
-    """What charges and schedules, endless ones included, lose together; epsilon, rounded outward.
-
-    Raises:
-        ChainError: If a stationary chain is reducible.
-    """
+    """What charges and schedules, endless ones included, lose together; epsilon, rounded outward."""
     return priced(prices_of(belief), Density().with_spans(charges), schedules)
 
 
@@ -548,7 +536,6 @@ def density_by_quilts(belief: Belief, epsilon: float) -> float:
 
     Raises:
         ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix.
-        ValueError: If epsilon is not finite and above 0.
     """
     pricer = prices_of(belief)
     tables = pricer.tables

@@ -41,10 +41,6 @@ class Schedule:
         epsilon_dp: Loss per slot of every window; with densities the largest of them.
         ends: Where windows end that have no one length, rising; of an endless schedule those that may be cut at.
         densities: Loss per slot of each window with an end of its own; empty where all have the same.
-
-    Raises:
-        TypeError: If a field is not a number of its kind.
-        ValueError: If a field is out of range.
     """
 
     size: int

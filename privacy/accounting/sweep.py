@@ -318,11 +318,7 @@ def _error(states: int, steps: int, rounding: float) -> float:
 
 
 def blocks_of(direction: Direction) -> Blocks:
-    """The blocks of one direction of time.
-
-    Raises:
-        TypeError: It is none that is known.
-    """
+    """The blocks of one direction of time."""
     odds: Mapping[int, float] = {}
     if isinstance(direction, MixingCurve):
         steps = [steps for steps, _ in direction.eta]
@@ -431,11 +427,7 @@ class Member:
 
 @lru_cache(maxsize=32)
 def members_of(belief: Belief) -> tuple[Member, ...]:
-    """The members of a belief, with a start that is true in every slot.
-
-    Raises:
-        ChainError: If a stationary chain is reducible.
-    """
+    """The members of a belief, with a start that is true in every slot."""
     if belief.states == 1:  # nothing is secret
         return ()
     everyone = everywhere(belief)
@@ -880,11 +872,7 @@ class BeliefHistory:
     """
 
     def __init__(self, segments: Sequence[tuple[int | None, Belief]]) -> None:
-        """Take the beliefs in order, each with the slot from which on it holds (None for the first).
-
-        Raises:
-            ChainError: If a stationary chain is reducible.
-        """
+        """Take the beliefs in order, each with the slot from which on it holds (None for the first)."""
         self.segments = tuple(segments)
         self.changes = tuple(start for start, _ in segments if start is not None)
         beliefs = (belief if start is None else from_any_start(belief) for start, belief in segments)
@@ -1124,11 +1112,7 @@ ALL_KEPT = Behind()
 
 
 def loss_of(belief: Belief, density: Density) -> Worst:
-    """The loss of a density by the recursion, under one belief for all time.
-
-    Raises:
-        ChainError: If a stationary chain is reducible.
-    """
+    """The loss of a density by the recursion, under one belief for all time."""
     return endless_loss(BeliefHistory([(None, belief)]), density, [])[0]
 
 

@@ -91,9 +91,6 @@ class QuiltRelease:
         epsilon: What it was calibrated for.
         quilts: The active quilt of each slot; one for all where the calibration has only that.
         method: How it was calibrated, the name that ``Calibration`` has.
-
-    Raises:
-        ValueError: If the window is empty or epsilon is not finite and above 0.
     """
 
     start: int

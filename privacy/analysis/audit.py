@@ -70,7 +70,6 @@ class AuditRelease:
         state: The state that ``count`` counts; None for the others.
 
     Raises:
-        TypeError: If a number has the wrong type.
         ValueError: If the window is empty, the scale is not finite and above 0, or statistic and state do not fit.
     """
 

@@ -64,10 +64,6 @@ def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -
     Args:
         epsilon: Target, finite and at least 2^-46.
         lengths: Slots of the window, or of each of the independent chains that it falls into.
-
-    Raises:
-        TypeError: If a length is not a whole number.
-        ValueError: If there is no length, or a number is out of range.
     """
     target = accepted_loss(epsilon)
     advice = "give the slots of a chain"
@@ -89,9 +85,6 @@ def entry_dp(epsilon: float) -> Baseline:
 
     Args:
         epsilon: Target, finite and at least 2^-46.
-
-    Raises:
-        ValueError: If epsilon is out of range.
     """
     target = accepted_loss(epsilon)
     notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
@@ -138,7 +131,6 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Base
         ChainError: If a chain is meant to be stationary and is reducible.
         OutsideDomain: If the spectral norm of a member's influence matrix is not below 1.
         TypeError: If the belief is no chain or class of chains.
-        ValueError: If epsilon or length is out of range.
     """
     chains = stated_chains(belief, "an influence matrix")
     target = accepted_loss(epsilon)
@@ -171,7 +163,6 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
 
     Raises:
         ChainError: If the chain is meant to be stationary and is reducible.
-        ValueError: If length is out of range.
     """
     check_chain("chain", chain)
     before, after = _neighbours(chain, _window(length))

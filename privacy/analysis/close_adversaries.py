@@ -235,9 +235,6 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
 
     Returns:
         A form of the same kind, without certificates; None for a kind of which no slower one is known.
-
-    Raises:
-        ValueError: The factor is below 1.
     """
     if positive("factor", factor, "give how many times less often states change, e.g. 2") < 1:
         raise ValueError(f"factor is {factor}, but must be at least 1: a belief is only slowed down here")

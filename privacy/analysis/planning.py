@@ -177,10 +177,6 @@ class Planner:
         multiplicity: Groups that a series is in, each with a histogram.
         class_share: Share of a window's slots in the smallest class of slots that has a histogram of its own.
         methods: The calibrations to choose from, by name.
-
-    Raises:
-        TypeError: If a number is of another type.
-        ValueError: If one is out of range, or there is no such method.
     """
 
     belief: Belief
@@ -242,12 +238,7 @@ class Planner:
         )
 
     def compare(self, window: int) -> tuple[Plan | NotApplicable, ...]:
-        """The same release under every method: the least noise first, and last those that do not apply, with reasons.
-
-        Raises:
-            TypeError: If the belief is none.
-            ValueError: If the window or the bins are out of range, whatever the method.
-        """
+        """The same release under every method: the least noise first, and last those that do not apply, with why."""
         window = whole("window", window, _WINDOW_ADVICE, least=1)
         whole("bins", _bins(self.belief, self.bins), _BINS_ADVICE, least=1)
         check_belief(self.belief)
@@ -269,7 +260,6 @@ class Planner:
 
         Raises:
             ChainError: If the method has no noise for this belief.
-            ValueError: If an argument is out of range.
         """
         share = positive("target", target, _TARGET_ADVICE)
         one = self.at(window)
@@ -311,7 +301,6 @@ class Planner:
 
         Raises:
             ChainError: If the method has no noise for this belief at an epsilon on the way.
-            ValueError: If an argument is out of range.
         """
         share = positive("target", target, _TARGET_ADVICE)
         low, high, tried = 0.0, math.inf, self.epsilon
@@ -361,10 +350,6 @@ class AggregationRule:
     Attributes:
         members: The fewest members.
         share: The largest share of the total that one member may have; None where the rule names none.
-
-    Raises:
-        TypeError: If members is not a whole number.
-        ValueError: If members is below 1, or the share is not above 0 and at most 1.
     """
 
     members: int
@@ -496,10 +481,6 @@ class Purpose:
         epsilons: Epsilons of the table; 0.5, 1, 2 and the given one where left out.
         rule: A rule of aggregation.
         largest_share: Largest share of a member, for the rule; the operator's number.
-
-    Raises:
-        TypeError: If a number is of another type.
-        ValueError: If one is out of range.
     """
 
     window: int
@@ -646,7 +627,6 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
 
     Raises:
         ChainError: If the chosen mechanism has no noise for the belief.
-        TypeError: If the belief is none.
         ValueError: If a number of the purpose is out of range, or no mechanism that hides correlated slots applies.
     """
     check_belief(belief)

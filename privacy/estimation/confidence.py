@@ -193,9 +193,6 @@ def class_between(
         rests: Ends of the number of transitions from x to states other than y, each of shape (k, k); the sums over the
             tables where left out.
         floor: See `confidence_class`.
-
-    Raises:
-        EstimationError: See `confidence_class`.
     """
     least = table_of(least)
     k = len(least)

@@ -203,9 +203,6 @@ def count_variance(chain: MarkovChain, slots: int) -> FloatArray:
     With Q = P - 1 pi it is pi(y) (2 T(y, y) - L (1 + pi(y))), T = sum of (L - j) Q^j over j < L. Divided by L it tends
     to pi(y) (2 Z(y, y) - 1 - pi(y)), where Z = (I - Q)^-1 is the fundamental matrix (Kemeny and Snell 1960). T is
     summed by doubling, which asks for no inverse and no long history.
-
-    Raises:
-        ChainError: The chain is reducible.
     """
     weights, k = chain.stationary, chain.states
     step, one = chain.transition - weights, np.eye(k)
@@ -269,11 +266,7 @@ class Drift:
 
 
 def spent_alpha(alpha: float, look: int | None) -> float:
-    """What a look may spend: alpha / (j (j + 1)) at look j, which sums to alpha over all looks; alpha for None.
-
-    Raises:
-        ValueError: If alpha is not strictly between 0 and 1, or look below 1.
-    """
+    """What a look may spend: alpha / (j (j + 1)) at look j, which sums to alpha over all looks; alpha for None."""
     if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
         raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
     if look is None:
@@ -316,7 +309,6 @@ def drift_test(
         look: Number of the look, from 1, if one looks repeatedly; see the module.
 
     Raises:
-        TypeError: If the belief is none, or an argument is no whole number.
         ValueError: If shapes, types or ranges are wrong, or the belief has another number of states.
     """
     spent = spent_alpha(alpha, look)
@@ -475,11 +467,7 @@ def _excess(pi_min: float, rho: float, before: int) -> float:
 
 
 def _same_states(believed: int, released: int) -> None:
-    """Refuse a belief over another number of states.
-
-    Raises:
-        ValueError: Then.
-    """
+    """Refuse a belief over another number of states."""
     if believed != released:
         raise ValueError(
             f"counts: they have {released} states, and the belief has {believed}: judge rows by the belief of their "
@@ -532,11 +520,7 @@ def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, 
 
 
 def _check_released(counts: Ints, totals: Ints | None) -> Ints:
-    """Released counts of shape (n, k) and their totals of shape (n,), or an error that names no number of them.
-
-    Raises:
-        ValueError: A shape, a type or a total is wrong.
-    """
+    """Released counts of shape (n, k) and their totals of shape (n,), or an error that names no number of them."""
     counts = as_array("counts", counts)
     totals = None if totals is None else as_array("totals", totals)
     if counts.dtype != np.int64 or counts.ndim != 2 or counts.shape[1] == 0:  # noqa: PLR2004 - rows and states
@@ -599,7 +583,6 @@ def bounds_of_released(
     Raises:
         ChainError: If the gap is out of range.
         EstimationError: If the rows show no pi_min above 0. No number of theirs is in the message.
-        ValueError: If a shape, a type or the level is wrong.
     """
     if not 0 < number("level", level, "0.95 is the usual one") < 1:
         raise EstimationError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")

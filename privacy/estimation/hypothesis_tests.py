@@ -80,9 +80,6 @@ class TripleCounts:
 
     Attributes:
         counts: int64, shape (k, k, k), none negative.
-
-    Raises:
-        EstimationError: the shape, the type or a value is wrong.
     """
 
     counts: NDArray[np.int64]
@@ -167,9 +164,6 @@ def homogeneity_test(first: ArrayLike, second: ArrayLike) -> ChiSquare:
     Args:
         first: Transitions of one part, shape (k, k).
         second: Transitions of the other part, which shares no transition with the first.
-
-    Raises:
-        EstimationError: A table has the wrong shape or a negative count.
     """
     first, second = table_of(first, "first"), table_of(second, "second")
     if len(first) != len(second):
@@ -209,9 +203,6 @@ def reversibility_test(counts: ArrayLike) -> ChiSquare:
 
     Args:
         counts: Transitions, shape (k, k).
-
-    Raises:
-        EstimationError: The shape or a count is wrong.
     """
     counts = table_of(counts)
     k = len(counts)
@@ -359,9 +350,6 @@ def diagnose(counts: ArrayLike, visits: ArrayLike | None = None) -> Diagnostics:
 
     Returns:
         The facts; a history without a chain has them too, with None where nothing can be said.
-
-    Raises:
-        EstimationError: a shape or a count is wrong.
     """
     counts = table_of(counts)
     k = len(counts)

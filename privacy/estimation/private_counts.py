@@ -63,7 +63,6 @@ class NoisyCounts:
 
     Raises:
         EstimationError: the table has no int64 entries or is not square.
-        ValueError: the window is empty, or the scale out of range.
     """
 
     sensitivity: ClassVar[int] = SENSITIVITY
@@ -191,8 +190,6 @@ def release_counts(
         EntropyError: The bit source is defective.
         EstimationError: If ``missing_state`` is set and a series has more or fewer cells than the window has slots, or
             gaps between them. No name and no count is in the message.
-        TypeError: If a slot is not a whole number.
-        ValueError: If epsilon_dp is not finite and above 0, or the window is empty.
     """
     wanted = positive("epsilon_dp", epsilon_dp, "give the loss per slot, for example 0.01")
     scale = rational_scale(1 / wanted, SENSITIVITY)
@@ -208,14 +205,7 @@ def release_counts_at(
     missing_state: bool = False,
     entropy: Entropy | None = None,
 ) -> NoisyCounts:
-    """The same with an exact scale, for a release that is on record with it.
-
-    Raises:
-        EntropyError: As for `release_counts`, and so for the others.
-        EstimationError: See there.
-        TypeError: If a slot is not a whole number.
-        ValueError: If the scale is out of range, or the window is empty.
-    """
+    """The same with an exact scale, for a release that is on record with it."""
     start = a_slot("start", start, "give the first slot of the history")
     stop = a_slot("stop", stop, "give the slot after the last", least=start + 1)
     instance("counts", counts, TransitionCounts)

@@ -120,11 +120,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class HistogramNoise:
-    """The noise of one released histogram, as ``noise_law`` and ``scale_exact`` of its row say.
-
-    Raises:
-        ValueError: The law is none that there is, or a value is out of range.
-    """
+    """The noise of one released histogram, as ``noise_law`` and ``scale_exact`` of its row say."""
 
     law: str  # one of :mod:`quiltstream.schemas.noise_laws`
     bins: int  # number of counts k
@@ -186,9 +182,6 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
         h with P(|S| <= h) >= level: a whole number, the smallest one up to the lattice, where all weights are 0 or 1.
         Else by the sum over moments, from 0.95 up some 2 % more than the least; noise of sum zero and a scale above 16
         or so is on a coarser lattice, and h has one step of it more.
-
-    Raises:
-        ValueError: The level is out of range, or the weights do not fit.
     """
     if not 0 < level < 1:
         raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
@@ -409,9 +402,6 @@ class ReleasedHistogram:
 
         Returns:
             The numbers of the edges (from 0) that bound it from below and above; None where no edge does.
-
-        Raises:
-            ValueError: A number is out of range.
         """
         if not 0 < share < 1:
             raise ValueError(f"quantile: {share} is not strictly between 0 and 1: give 0.5 for the median")

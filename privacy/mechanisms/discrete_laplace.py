@@ -87,7 +87,6 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
     ledger, so that windows calibrated for epsilon are charged a little less than epsilon and never more.
 
     Raises:
-        TypeError: a value of the wrong type.
         ValueError: a value out of range, or a scale beyond the limits of `DiscreteLaplace`.
     """
     multiplier = positive("sigma", sigma, "pass the sigma of a calibration")
@@ -104,11 +103,7 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
 
 
 def epsilon_dp_of(scale: Fraction, sensitivity: int) -> float:
-    """The loss per slot `sensitivity / scale` of a release (theory section 1), rounded up to a float.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+    """The loss per slot `sensitivity / scale` of a release (theory section 1), rounded up to a float."""
     _check_scale(scale)
     return float_above(whole("sensitivity", sensitivity, _SENSITIVITY, least=1) / scale)
 
@@ -126,10 +121,6 @@ class DiscreteLaplace:
 
     Attributes:
         scale: positive, numerator at most 2^46 (`LARGEST_SCALE`), denominator at most 2^62.
-
-    Raises:
-        TypeError: the scale is not a `Fraction`.
-        ValueError: the scale is not positive or too large or too fine.
     """
 
     scale: Fraction
@@ -143,9 +134,6 @@ class DiscreteLaplace:
         Args:
             shape: shape of the result.
             entropy: for tests only; the operating system's entropy where it is left out.
-
-        Raises:
-            EntropyError: see the class.
         """
         for size in shape if isinstance(shape, tuple) else (shape,):
             whole("shape", size, "give how many draws", least=0, most=LARGEST_SCALE)
@@ -165,11 +153,7 @@ class DiscreteLaplace:
         return self._upper(-value) if value < 0 else 1.0 - self._upper(value + 1)
 
     def quantile(self, level: float) -> int:
-        """Return the smallest integer z with P(Z <= z) >= level.
-
-        Raises:
-            ValueError: the level is not strictly between 0 and 1.
-        """
+        """Return the smallest integer z with P(Z <= z) >= level."""
         check_level(level)
         with localcontext(_DIGITS):
             scale, share = self._decimal()
@@ -184,9 +168,6 @@ class DiscreteLaplace:
         """Return the smallest integer h with P(|Z| <= h) >= level.
 
         The level is read as the exact value of the float, and the logarithm has 60 digits.
-
-        Raises:
-            ValueError: the level is not strictly between 0 and 1.
         """
         check_level(level)
         return self.passed_by(1 - Fraction(level))
@@ -248,11 +229,7 @@ def _magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int
 
 
 def magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Draw geometric integers below 2^62, P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0; shape (count,).
-
-    Raises:
-        EntropyError: as for `DiscreteLaplace`.
-    """
+    """Draw geometric integers below 2^62, P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0; shape (count,)."""
     drawn = np.empty(count, dtype=np.int64)
     fill(drawn, _ACCEPTED, lambda tried: _magnitudes(scale, tried, entropy), _LANES)
     return drawn
@@ -294,10 +271,6 @@ class ZeroSumLaplace:
     Shifting z by v, with sum(v) = 0, changes its probabilities by at most exp(|v|_1 / scale), because the support is
     shifted into itself and the normaliser depends on scale and bins alone: the loss is that of independent noise of the
     same scale.
-
-    Raises:
-        TypeError: a value of the wrong type.
-        ValueError: a value out of range.
     """
 
     scale: Fraction  # as for `DiscreteLaplace`
@@ -331,11 +304,7 @@ class ZeroSumLaplace:
             return float(q ** abs(value) * self._polynomial(abs(value), 1, w) / self._normaliser(w))
 
     def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest integer h with P(|Z| <= h) >= level for one entry Z, by 60 digits.
-
-        Raises:
-            ValueError: the level is not strictly between 0 and 1.
-        """
+        """Return the smallest integer h with P(|Z| <= h) >= level for one entry Z, by 60 digits."""
         low, high = -1, DiscreteLaplace(self.scale).half_width(level)  # |Z| is stochastically smaller than there
         with localcontext(_DIGITS):
             allowed = 1 - Decimal(level)

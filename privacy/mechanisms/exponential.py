@@ -55,10 +55,6 @@ class ExponentialTopK:
         bins: Number of bins k, at least 1.
         choose: Number of bins to name K, 1 to k.
         epsilon: Loss per slot of one selection, positive; epsilon / (2 K) has numerator and denominator at most 2^46.
-
-    Raises:
-        TypeError: A value of the wrong type.
-        ValueError: A value out of range.
     """
 
     name: ClassVar[str] = "exponential-top-k"
@@ -88,7 +84,6 @@ class ExponentialTopK:
         """Make the mechanism for the sigma of a calibration: the largest epsilon on the grid, at most 1 / sigma.
 
         Raises:
-            TypeError: A value of the wrong type.
             ValueError: A value out of range, or a sigma for which epsilon / (2 K) is below 2^-46.
         """
         draws = 2 * whole("choose", choose, "give the number of bins to name", least=1)
@@ -125,7 +120,6 @@ class ExponentialTopK:
             int64, shape (n, K): bins in the order in which they were drawn. The counts are not part of it.
 
         Raises:
-            TypeError: The counts are no whole numbers.
             ValueError: The shape or the range is wrong. No count is named in the message.
             EntropyError: The bit source is defective.
         """
@@ -143,12 +137,7 @@ class ExponentialTopK:
         return chosen
 
     def probabilities(self, counts: ArrayLike) -> NDArray[np.float64]:
-        """The law of the first draw, as floats that describe it, shape (n, k); rows sum to 1.
-
-        Raises:
-            TypeError: The counts are no whole numbers.
-            ValueError: The shape or the range is wrong.
-        """
+        """The law of the first draw, as floats that describe it, shape (n, k); rows sum to 1."""
         counts = checked_counts(counts, self.bins)
         weights = np.exp(-float(self._rate) * (counts.max(axis=1, keepdims=True) - counts))
         return weights / weights.sum(axis=1, keepdims=True)
@@ -158,9 +147,6 @@ class ExponentialTopK:
 
         A bin that is short by more than h has weight below exp(-rate h) of the fullest, and there are less than k of
         them: h = log(k / (1 - level)) / rate, rounded up.
-
-        Raises:
-            ValueError: The level is not strictly between 0 and 1.
         """
         check_level(level)
         return math.ceil(math.log(self.bins / (1 - level)) / float(self._rate))

@@ -136,7 +136,6 @@ class _NoisyHistogram(_Noise, ABC):
             int64, shape (n, k); values may be negative. `FixedTotalHistogram` keeps the sum of each row.
 
         Raises:
-            TypeError: the counts are no whole numbers.
             ValueError: the shape or the range is wrong. No count is named in the message.
             EntropyError: the bit source is defective (see `DiscreteLaplace` and `ZeroSumLaplace`).
         """
@@ -159,10 +158,6 @@ class LaplaceHistogram(_NoisyHistogram):
     Attributes:
         bins: number of bins k, at least 1.
         scale: scale of the noise; see `DiscreteLaplace` for its limits.
-
-    Raises:
-        TypeError: a value of the wrong type.
-        ValueError: a value out of range.
     """
 
     name: ClassVar[str] = INDEPENDENT
@@ -192,10 +187,6 @@ class FixedTotalHistogram(_NoisyHistogram):
     Attributes:
         bins: number of bins k, at least 2: the count of a single bin is the total itself.
         scale: scale of the noise; see `DiscreteLaplace` for its limits.
-
-    Raises:
-        TypeError: a value of the wrong type.
-        ValueError: a value out of range.
     """
 
     name: ClassVar[str] = ZERO_SUM
@@ -262,10 +253,6 @@ class ClassHistogram:
     factor but that of c(t) is 1, and that one is at most exp(2 / scale). Hence eps_dp = 2 / scale for each slot; with
     noise conditioned on sum zero, each class's own total must be public (`FixedTotalHistogram`). Seen otherwise: the
     classes are releases that cover disjoint slots, and the density of a slot is that of the one that covers it.
-
-    Raises:
-        TypeError: a value of the wrong type.
-        ValueError: a value out of range.
     """
 
     each: HistogramMechanism  # the mechanism of each class
@@ -305,11 +292,7 @@ class ClassHistogram:
 
 
 def noisy_histogram(law: str, bins: int, scale: Fraction) -> LaplaceHistogram | FixedTotalHistogram:
-    """The mechanism of a noise law, by its name in rows and records.
-
-    Raises:
-        ValueError: the name is none, or a value is out of range.
-    """
+    """The mechanism of a noise law, by its name in rows and records."""
     for mechanism in (LaplaceHistogram, FixedTotalHistogram):
         if mechanism.name == law:
             return mechanism(bins, scale)
@@ -334,7 +317,6 @@ def checked_counts(counts: ArrayLike, bins: int | None = None) -> NDArray[np.int
     An array of int64 is returned as it is.
 
     Raises:
-        TypeError: they are no whole numbers, or some are masked.
         ValueError: the shape or the range is wrong. No count is named in a message.
     """
     given = as_array("counts", counts)
@@ -370,10 +352,6 @@ class LaplaceCount(_Noise):
 
     Attributes:
         scale: Scale of the noise; see `DiscreteLaplace` for its limits.
-
-    Raises:
-        TypeError: A value of the wrong type.
-        ValueError: A value out of range.
     """
 
     sensitivity: ClassVar[int] = 1
@@ -403,7 +381,6 @@ class LaplaceCount(_Noise):
             int64 of the same shape; values may be negative.
 
         Raises:
-            TypeError: The counts are no whole numbers.
             ValueError: The range is wrong. No count is named in the message.
             EntropyError: The bit source is defective (see `DiscreteLaplace`).
         """
@@ -426,10 +403,6 @@ def project_to_total(noisy: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
     Returns:
         float64, in the shape of noisy; rows sum to their totals up to rounding; a total of 0 gives zeros. The same
         input gives the same bits.
-
-    Raises:
-        TypeError: noisy or total is no array of numbers, and cannot be made one.
-        ValueError: the shapes do not fit, or a value is not finite, or a total is negative.
     """
     values, totals = numbers("noisy", noisy), numbers("total", total)
     if values.ndim == 1 and totals.ndim == 0:

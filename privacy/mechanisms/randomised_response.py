@@ -41,10 +41,6 @@ class RandomisedResponse:
     Attributes:
         states: Number of states k, at least 2.
         odds: How much likelier the true state is than any other one, above 1; m + n (k - 1) is at most 2^46.
-
-    Raises:
-        TypeError: A value of the wrong type.
-        ValueError: A value out of range.
     """
 
     name: ClassVar[str] = "randomised-response"
@@ -73,7 +69,6 @@ class RandomisedResponse:
             epsilon: Loss per slot, for example 1 / sigma of a calibration.
 
         Raises:
-            TypeError: A value of the wrong type.
             ValueError: A value out of range, or an epsilon too small or too large for exact draws.
         """
         k = whole("states", states, "give the number of states", least=2)
@@ -129,7 +124,6 @@ class RandomisedResponse:
             int64 of the same shape.
 
         Raises:
-            TypeError: The states are not int64.
             ValueError: A state is out of range. No state is named in the message.
         """
         states = as_array("states", states)
@@ -160,10 +154,6 @@ class RandomisedResponse:
 
         Returns:
             float64, shape (n, k).
-
-        Raises:
-            TypeError: The histogram has other values than whole numbers.
-            ValueError: The shape or the range is wrong.
         """
         answered = checked_counts(answered, self.states)
         spread, total = float(self.odds - 1), answered.sum(axis=1, keepdims=True, dtype=np.float64)
@@ -174,10 +164,6 @@ class RandomisedResponse:
 
         The answers of the c_x cells in x are x with probability t, those of the N - c_x others with probability o:
         (c_x t (1 - t) + (N - c_x) o (1 - o)) / (t - o)^2. For planning with histograms that are not secret.
-
-        Raises:
-            TypeError: The histogram has other values than whole numbers.
-            ValueError: The shape or the range is wrong.
         """
         counts = checked_counts(counts, self.states)
         true, other = float(self.matrix[0][0]), float(self.matrix[0][1])

@@ -79,10 +79,6 @@ def wasserstein_infinity(
 
     Returns:
         The distance in the unit of the support, rounded up to a float.
-
-    Raises:
-        TypeError: A value that is not a number.
-        ValueError: A probability that is none, a wrong sum, or arrays of different lengths.
     """
     first, second = exact_distribution("p", p), exact_distribution("q", q)
     given = as_list("support", support, "the values of the probabilities")
@@ -131,9 +127,6 @@ class StateCounts:
             chain: The chain.
             state: The state that is counted.
             length: Slots T of the window.
-
-        Raises:
-            ChainError: If the chain is meant to be stationary and is reducible.
         """
         self._state = state
         self._length = length
@@ -295,7 +288,6 @@ def wasserstein_of_table(belief: JointTable | Iterable[JointTable], query: Query
             several tables a function is needed, unless they list the same rows).
 
     Raises:
-        TypeError: If a value of the query is not a number.
         ValueError: If the class is empty, or the query does not fit a table.
     """
     tables = as_list("belief", belief, "tables") if isinstance(belief, Iterable) else [belief]
@@ -371,10 +363,6 @@ class WassersteinMechanism:
     Attributes:
         distance: W, in whole counts or any unit in which the answers are integers; 0 or more.
         epsilon: The target, finite and above 0.
-
-    Raises:
-        TypeError: A value of the wrong type.
-        ValueError: A value out of range.
     """
 
     name: ClassVar[str] = "wasserstein"
@@ -405,7 +393,6 @@ class WassersteinMechanism:
         """Add independent noise to answers of independent databases: whole numbers of any shape, which the result has.
 
         Raises:
-            TypeError: The answers are no whole numbers.
             ValueError: The range is wrong. No answer is named in the message.
             EntropyError: The bit source is defective.
         """

@@ -195,9 +195,6 @@ def load_bound(
 
     Returns:
         theta, shape (n,); infinite where p has a state that cannot be coupled at finite ratios.
-
-    Raises:
-        ValueError: The couplings are of other pairs.
     """
     n, k = p.shape
     if (couplings.pairs, couplings.states) != (n, k):

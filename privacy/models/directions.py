@@ -122,9 +122,6 @@ class Direction(ABC):
         Args:
             matrix: What may be one.
             couplings: What is to prove it, whatever they are; found anew if left out. A closed form needs none.
-
-        Raises:
-            ValueError: The couplings are of other pairs.
         """
 
     def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:
@@ -197,9 +194,6 @@ def certify(pair: Pair, certificate: Certificate, couplings: Sequence[Couplings 
         pair: The member's directions.
         certificate: What may hold.
         couplings: What is to prove the matrix of each direction, whatever they are; found anew where there are none.
-
-    Raises:
-        ValueError: The couplings are of other pairs.
     """
     if not certificate.density > 0:
         return False

@@ -73,7 +73,6 @@ class JointTable:
         weights: Their probabilities as fractions that sum to 1 (see the module for how floats are read).
 
     Raises:
-        TypeError: A value of the wrong type.
         ValueError: A row of another length or twice, a probability that is none, a wrong sum, or too many rows.
     """
 
@@ -166,7 +165,6 @@ class JointTable:
         """The query's value for each database, exactly.
 
         Raises:
-            TypeError: If a value is not a number.
             ValueError: If a value is not finite, or a sequence has another length than the table.
         """
         if callable(query):
@@ -211,11 +209,7 @@ class JointTable:
 
 
 def exact_chain(chain: MarkovChain) -> tuple[tuple[Fraction, ...], list[tuple[Fraction, ...]]]:
-    """A chain's start and transition rows as fractions; a stationary start is solved for exactly.
-
-    Raises:
-        ChainError: If the chain is meant to be stationary and is reducible.
-    """
+    """A chain's start and transition rows as fractions; a stationary start is solved for exactly."""
     rows = [exact_distribution(f"transition row {state}", row.tolist()) for state, row in enumerate(chain.transition)]
     if chain.initial is not None:
         return exact_distribution("initial", chain.initial.tolist()), rows
@@ -228,10 +222,6 @@ def exact_number(name: str, value: SupportsFloat | Fraction) -> Fraction:
 
     Whole numbers and fractions stay as they are. A float within a relative 2^-51 of a fraction with a denominator up to
     10^6 is that fraction; any other float is the decimal that it prints as.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is not finite.
     """
     if isinstance(value, int | Fraction) and not isinstance(value, bool):
         return Fraction(value)
@@ -246,7 +236,6 @@ def exact_distribution(name: str, values: Iterable[SupportsFloat | Fraction]) ->
     """Read probabilities as fractions that sum to exactly 1; the largest of them takes what the sum misses.
 
     Raises:
-        TypeError: If an entry is not a number.
         ValueError: If there is no entry, an entry is no probability, or the sum is off by more than ``SUM_TOLERANCE``.
     """
     listing = as_list(name, values, "probabilities, one for each outcome")
@@ -349,7 +338,6 @@ class BayesianNetwork:
 
         Raises:
             ChainError: If the chain is meant to be stationary and is reducible.
-            ValueError: If the length is out of range.
         """
         check_chain("chain", chain)
         slots = whole("length", length, "give the slots of a window", least=1, most=LARGEST_JOINT)

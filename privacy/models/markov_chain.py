@@ -457,7 +457,6 @@ def smooth_zeros(chain: MarkovChain, tau: float = TAU) -> MarkovChain:
 
     Raises:
         ChainError: If tau times the zeros of some row leaves nothing for the others.
-        ValueError: If tau is not finite and above 0.
     """
     check_chain("chain", chain)
     tau = positive("tau", tau, "1e-5 is the value of the paper")

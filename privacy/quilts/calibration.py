@@ -323,11 +323,7 @@ class Decision:
 def decide(
     chain: MarkovChain, epsilon: float, length: int | None, search: Search, *, any_initial: bool, literal: bool
 ) -> Decision:
-    """Find the slot, pair and quilt that decide; literally where states that are impossible at an earlier slot count.
-
-    Raises:
-        ChainError: If the chain is to start stationary and is reducible.
-    """
+    """The slot, pair and quilt that decide; literally where states that are impossible at an earlier slot count."""
     if chain.states == 1:
         return Decision(_NOTHING, None if length is None else (length + 1) // 2, 0)
     source = ChainNodes(chain, length, any_initial=any_initial, literal=literal)
@@ -497,9 +493,6 @@ def lemma_4_9_reach(bounds: MixingBounds, epsilon: float) -> int:
     """a* = 2 ceil(log((e^{eps/6} + 1) / (e^{eps/6} - 1) / pi_min) / g) ([SWC17] Lemma 4.9).
 
     In a window of at least 8 a* slots the middle slot decides, with a quilt {X_{i-a}, X_{i+b}} of a + b <= 4 a*.
-
-    Raises:
-        ValueError: If epsilon is not finite, or below 2^-46.
     """
     epsilon = accepted_loss(epsilon)
     check_mixing_bounds(bounds)
@@ -531,8 +524,6 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
 
     Raises:
         ChainError: If a chain does not mix, or so slowly that its quilts are too wide to tabulate.
-        TypeError: If the belief is none, or epsilon or length is no number of its kind.
-        ValueError: If epsilon, length or bound is out of range.
     """
     epsilon, length = target(epsilon, length)
     check_bound(bound)
@@ -603,8 +594,6 @@ def mqm_exact(belief: Belief, epsilon: float, length: int | None = None, *, lite
     Raises:
         ChainError: If the belief names no chain, if a chain that is to start stationary is reducible, or if no quilt of
             an endless stream is usable.
-        TypeError: If the belief is none, or epsilon or length is no number of its kind.
-        ValueError: If epsilon or length is out of range.
     """
     return _exact(belief, epsilon, length, literal=literal, search=worst_setwise, method="mqm-exact")
 
@@ -622,19 +611,12 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
 
     Raises:
         ChainError: As for ``mqm_exact``.
-        TypeError: If the belief is none, or epsilon or length is no number of its kind.
-        ValueError: If epsilon or length is out of range.
     """
     return _exact(belief, epsilon, length, literal=False, search=worst_pairwise, method="pairwise")
 
 
 def target(epsilon: float, length: SupportsIndex | None) -> tuple[float, int | None]:
-    """Check the target of a calibration.
-
-    Raises:
-        TypeError: If epsilon or length is no number of its kind.
-        ValueError: If one is out of range.
-    """
+    """Check the target of a calibration."""
     advice = "give the slots of a window, or None for an endless stream"
     return accepted_loss(epsilon), None if length is None else a_slot("length", length, advice, least=1)
 

@@ -308,10 +308,6 @@ class Quilt:
     Attributes:
         left: Distance to the slot before, in slots.
         right: Distance to the slot after, in slots.
-
-    Raises:
-        TypeError: A distance is no whole number.
-        ValueError: A distance is below 1: the slot itself is in no quilt of it.
     """
 
     left: int | None
@@ -416,11 +412,7 @@ def _twice_artanh(share: FloatArray, faded: FloatArray, bounds: MixingBounds) ->
 
 
 def closed_form(bounds: MixingBounds, lags: npt.ArrayLike, bound: Bound = "lemma-4.8") -> FloatArray:
-    """Lemma 4.8 or the spectral form, by name.
-
-    Raises:
-        ValueError: If there is no bound of that name.
-    """
+    """Lemma 4.8 or the spectral form, by name."""
     check_bound(bound)
     return lemma_4_8(bounds, lags) if bound == "lemma-4.8" else spectral_influence(bounds, lags)
 
@@ -469,11 +461,7 @@ def any_start(tables: PowerTables, first: int = 0) -> FloatArray:
 
 
 def stationary_odds(chain: MarkovChain, tables: PowerTables) -> FloatArray:
-    """log(pi(x') / pi(x)) per pair, rounded up, shape (pairs,); nan where a probability is below what floats hold.
-
-    Raises:
-        ChainError: If the chain is reducible.
-    """
+    """log(pi(x') / pi(x)) per pair, rounded up, shape (pairs,); nan where a probability is below what floats hold."""
     logs = np.log(np.where(chain.stationary >= _TINY, chain.stationary, np.nan))
     odds = logs[tables.columns] - logs[tables.rows]
     return odds + ULP * (8 * np.abs(odds) + 16 * (chain.states + 4))
@@ -580,7 +568,6 @@ def sided_influence(belief: Belief) -> SidedInfluence:
 
     Raises:
         ChainError: If a stationary chain is reducible.
-        TypeError: If it is no belief.
     """
     check_belief(belief)
     return tables_of(belief)
@@ -662,9 +649,6 @@ class ChainNodes:
         """Take a chain and the slots of a window, None for a stream without end.
 
         Literally, the influence of an earlier slot counts states that are impossible there, as printed in [SWC17].
-
-        Raises:
-            ChainError: If the chain is to start stationary and is reducible.
         """
         self.tables = PowerTables(chain.transition)
         self._chain, self._length, self._literal = chain, length, literal
@@ -879,8 +863,6 @@ def slot_influence(belief: Belief, slot: int, length: int, *, literal: bool = Fa
 
     Raises:
         ChainError: If the belief names no chain, or a chain that is to start stationary is reducible.
-        TypeError: If it is no belief, or slot or length is not a whole number.
-        ValueError: If slot or length is out of range.
     """
     check_belief(belief)
     if belief.states is None or not belief.members:

@@ -99,11 +99,7 @@ class InfluenceCurve:
         return len(self.values)
 
     def at(self, slots: int) -> float:
-        """a(b); beyond the curve its last value, from above.
-
-        Raises:
-            ValueError: If b is not at least 1.
-        """
+        """a(b); beyond the curve its last value, from above."""
         slots = whole("slots", slots, "give b, the slots inside the quilt", least=1)
         return float(self.values[min(slots, self.size) - 1])
 
@@ -113,9 +109,6 @@ class InfluenceCurve:
         Args:
             epsilon_dp: Loss per entry.
             length: Entries of the data; then the trivial quilt, b = length and a = 0, counts as well.
-
-        Raises:
-            ValueError: If epsilon_dp or length is out of range.
         """
         epsilon_dp = positive("epsilon_dp", epsilon_dp, "give the loss per entry")
         sums = np.arange(1, self.size + 1) * epsilon_dp + self.values
@@ -127,11 +120,7 @@ class InfluenceCurve:
         return at + 1, float(self.values[at])
 
     def epsilon(self, epsilon_dp: float, length: int | None = None) -> float:
-        """Loss of a mechanism that is eps_dp-private in every entry: min over b of b eps_dp + a(b).
-
-        Raises:
-            ValueError: If epsilon_dp or length is out of range.
-        """
+        """Loss of a mechanism that is eps_dp-private in every entry: min over b of b eps_dp + a(b)."""
         slots, influence = self.best(epsilon_dp, length)
         return slots * epsilon_dp + influence
 
@@ -143,7 +132,6 @@ class InfluenceCurve:
 
         Raises:
             ChainError: If a(b) is nowhere below epsilon and no length is given.
-            ValueError: If epsilon or length is out of range.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
         found = (epsilon - self.values) / np.arange(1, self.size + 1)
@@ -163,20 +151,13 @@ class InfluenceCurve:
         """[BHGKM] Theorem 6.2: mechanisms of these losses per entry on the same data, each at its own best point b_l.
 
         The sum of eps_l = b_l eps_dp,l + a(b_l), less the sum of a_l, plus the largest a_l: the influence counts once.
-
-        Raises:
-            ValueError: If there is no release, or one is out of range.
         """
         losses = [positive("releases", one, "give losses per entry") for one in as_list("releases", releases, "losses")]
         return composed_points([(self.best(one, length), one) for one in losses])
 
 
 def composed_points(points: Sequence[tuple[tuple[int, float], float]]) -> float:
-    """[BHGKM] Theorem 6.2 for points ((b_l, a(b_l)), eps_dp,l) of one curve.
-
-    Raises:
-        ValueError: If there is no point.
-    """
+    """[BHGKM] Theorem 6.2 for points ((b_l, a(b_l)), eps_dp,l) of one curve."""
     wanted = "((b, a(b)), loss per entry), one for each release"
     if not (given := as_list("points", points, wanted)):
         raise ValueError("points: there is no release to compose: give at least one")
@@ -197,7 +178,6 @@ def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> Inf
 
     Raises:
         ChainError: If a stationary chain is reducible.
-        ValueError: If the size is not at least 1.
     """
     tables = belief if isinstance(belief, SidedInfluence) else sided_influence(belief)
     size = None if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
@@ -234,7 +214,6 @@ def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
 
     Raises:
         ChainError: If p or q is no probability, or the chain is reducible or periodic (p = 1, q = 1, or p = q = 0).
-        ValueError: If the size is not at least 1.
     """
     for name, value in (("p", p), ("q", q)):
         if not 0 <= number(name, value, "give the probability to stay") < 1:
@@ -287,7 +266,6 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
         size: The largest b; None for T, where the influence is 0.
 
     Raises:
-        TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range, the regions do not tile the range, or the kernel matrix is too ill
             conditioned for double precision.
     """

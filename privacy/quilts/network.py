@@ -122,7 +122,6 @@ def network_quilts(
 
     Raises:
         NetworkError: If a variable is unknown, a quilt contains the node, or there are too many quilts.
-        ValueError: If epsilon or size is out of range.
     """
     target = accepted_loss(epsilon)
     check_network("network", network)
@@ -150,7 +149,6 @@ def network_mqm(
 
     Raises:
         NetworkError: If the class is empty, a variable is unknown, or there are too many quilts or too large tables.
-        ValueError: If epsilon or size is out of range.
     """
     target = accepted_loss(epsilon)
     members = as_list("networks", networks, "networks") if isinstance(networks, Iterable) else [networks]
