@@ -6,11 +6,8 @@ times as likely under x as under x' at any slot, where
 
     loss = max over x != x' of F[x,x'] + B[x,x'] - d.
 
-Proof. Let V_t(past, x) be the expected likelihood of everything published, given the states up to slot t. Changing slot
-t alone changes the likelihood of the releases by at most e^d, so V_t(past, x) <= e^{F[x,x']} V_t(past, x') by induction
-from the last slot, with G(y) = V_{t+1}(past x', y). The past given X_t = x obeys the same recursion backwards, its own
-slot already paid. QED. Only the ratio e^d of one slot is used of the releases, so they may overlap and may be chosen by
-what was published before.
+``docs/ledger-mathematics.md`` has the proof, for the densities and kernels of each slot. Only the ratio e^d of one slot
+is used of the releases, so they may overlap and may be chosen by what was published before.
 
 >>> from quiltstream.privacy.models.markov_chain import MarkovChain
 >>> chain = MarkovChain([[0.8, 0.2], [0.3, 0.7]])
@@ -311,22 +308,12 @@ def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
 def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     """A sigma below which an endless stream of raw counts, one a slot with Laplace noise, loses more than epsilon.
 
-    For every v in {0,1}^k some output of a slot has a likelihood proportional to e^{d v}: counts far above 1 where v is
-    1, and far below 0 elsewhere. After x, outputs v1, v2, ... have the chance r(x), where r = P diag(e^{d v1}) P
-    diag(e^{d v2}) ... 1 up to a constant; before x the chance l(x), in the same way by P*. At the slot itself some v
-    tells d of x and x'. Past, slot and future are independent given the state, so the loss is at least
-
-        d + max over x != x' of log(r(x) / r(x')) + log(l(x) / l(x')),
-
-    with an r and an l of any outputs for every pair. Those tried begin with the same v in every slot: all v up to 12
-    states, thresholds of the order of the states beyond. Then, again and again, the outputs of each pair (of the 150
-    that lose most) become the best next v with the outputs of any pair after it; a ratio of sums is largest for a
-    threshold of P(x, .) / P(x', .), so only these are tried. So outputs may alternate, in any period.
-
-    With two states the account attains the bound up to epsilon 3; above it sigma is at least 1/3. Sigma of the account
-    over the bound, at epsilon 1, for random chains with rows from Dirichlet(1): at most 1.000001 for 200 chains of
-    two states, half of them with P(0,0) + P(1,1) < 1; 1.014 in the median and 1.351 at most for 200 of three
-    states; 1.207 and 1.226 for 12 of twelve states.
+    The loss is at least d + log(r(x) / r(x')) + log(l(x) / l(x')) for the chances r and l of any outputs ahead and back
+    (``docs/ledger-mathematics.md``, with numbers: with two states the account attains it up to epsilon 3). Those tried
+    begin with the same v in every slot: all v up to 12 states, thresholds of the order of the states beyond. Then,
+    again and again, the outputs of each pair (of the 150 that lose most) become the best next v with the outputs of any
+    pair after it; a ratio of sums is largest for a threshold of P(x, .) / P(x', .), so only these are tried. So outputs
+    may alternate, in any period.
 
     A window of several slots has the same v in all of them, so for such windows alone less noise may do:
     :func:`least_loss` is about these.

@@ -296,11 +296,9 @@ class Ledger:
     def compact(self, horizon: int, reserved: Iterable[Schedule] = ()) -> None:
         """Forget slots behind a horizon; later charges begin there or after it.
 
-        Of the slots before the first that is kept, the sweep from behind is kept, which is all that later slots see of
-        them. Later charges still raise their loss: by F of the horizon. But an accepted charge leaves no slot from
-        the horizon on with a loss above the budget, so F of none is above it. A slot is forgotten once its loss under
-        that ceiling is at most a millionth above the account's own, by the sweep; the others are kept. The loss is then
-        the sweep's, or that of the largest density; quilts and the sources' theorems need all charges.
+        A slot is forgotten once its loss, whatever is accepted later, is at most a millionth above the account's own,
+        by the sweep (``docs/ledger-mathematics.md`` has the proof); the others are kept. The loss is then the sweep's,
+        or that of the largest density; quilts and the sources' theorems need all charges.
 
         A horizon that lies before the present one changes nothing; nor does one behind which the quilts alone keep the
         loss within the budget, or that of the account with what is reserved.

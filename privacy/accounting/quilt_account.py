@@ -2,11 +2,8 @@
 
 loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ].
 
-Proof: given the state of the quilt, only the slots inside it can differ between the two secrets, so by group privacy
-the density ratio of each release is at most e to the power of its epsilon_dp times the slots of it inside, independent
-noise multiplies, and the quilt itself reveals at most its influence. Take the best quilt for each pair, then the worst
-pair. The theorems of the sources are special cases or weaker ([SWC17] Theorem 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and
-3.7, [BHGKM] Theorem 6.2).
+``docs/ledger-mathematics.md`` has the proof. The theorems of the sources are special cases or weaker ([SWC17] Theorem
+4.4, [SC17] Theorems 3.1, 3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2; see :mod:`.theorems`).
 
 The sides of a slot are apart: the end of the quilt at lag a costs the density of the a - 1 slots between, plus the
 influence at lag a; no end costs all the density on this side.
@@ -64,10 +61,7 @@ _GROWTH = 4
 def _outward(runs: tuple[tuple[int, float], ...], total: float, lags: int) -> FloatArray:
     """Sum of the density over the first j slots beyond the edge of a run, for j = 0..lags-1, right to 2 ulp.
 
-    Args:
-        runs: Length and density of the runs beyond, outward, without a hole.
-        total: Sum over all slots on this side, which holds behind the runs.
-        lags: How many.
+    Of the runs in sight, outward and without a hole, and behind them the total of all slots on this side.
     """
     sums = np.full(lags, total)
     sums[0] = 0.0

@@ -5,8 +5,8 @@ With d(t) the loss per slot and P_t the kernel out of slot t, for every two stat
     F_t[x,x'] = d(t) + L(P_t(x,.), P_t(x',.); F_{t+1}),   0 behind the last charged slot,
 
 B_t alike against the clock, and the loss at slot t is F_t + B_t - d(t), the largest over x, x' and all slots between
-the first and the last charge, those of density 0 included (:mod:`.forward_backward` has the proof). Each F_t is bounded
-from above by the least of what follows; minima of bounds are bounds, and the map is monotone.
+the first and the last charge, those of density 0 included (``docs/ledger-mathematics.md`` has the proof). Each F_t is
+bounded from above by the least of what follows; minima of bounds are bounds, and the map is monotone.
 
 *Couplings that are held.* Any coupling of two rows proves a bound on L for every matrix ahead. Those that are optimal
 for the endless stream that loses 1 are computed once for a belief and hold for every schedule.
@@ -254,16 +254,8 @@ def _slack(top: float) -> float:
 def _curve_bound(eta: FloatArray, grown: FloatArray, caps: FloatArray | None, mass: FloatArray) -> FloatArray:
     """The least over blocks of total variations of mass + L, L as `Blocks.bound` has it for one corner with q = 0.
 
-    Without `_slack`, which is the same for all blocks.
-
-    Args:
-        eta: Total variations, shape (m, ...).
-        grown: exp(F) - 1 of the largest entry F behind each block, alike.
-        caps: Influence of each lag, alike; None where there is none.
-        mass: Density of each block but its first slot, alike.
-
-    Returns:
-        Shape (...); infinite where there is no block.
+    Without `_slack`, which is the same for all blocks. Of each block ``grown`` is exp(F) - 1 of the largest entry F
+    behind it, ``mass`` the density of all but its first slot; all of shape (m, ...), the result of shape (...).
     """
     revealed = eta * grown
     np.log1p(revealed, out=revealed)
@@ -1130,14 +1122,9 @@ def endless_loss(
 
 
 def beside_events(charged: LossSweep, density: Density, schedules: Sequence[Schedule]) -> float:
-    """What is charged before the first slot of an event and behind its last reveals of it at most, wherever it lies.
+    """What the sweep of a density, with schedules, reveals of an event by what lies before and behind it at most.
 
-    Epsilon, on top of the density of the event's own slots; infinite where no bound was found.
-
-    Args:
-        charged: The sweep of the density.
-        density: What is charged.
-        schedules: What is priced on top of it.
+    Epsilon, on top of the density of the event's own slots, wherever it lies; infinite where no bound was found.
     """
     sweeps = _sweeps(charged.history, density, schedules)[0] if schedules else [charged]
     if sweeps is None:

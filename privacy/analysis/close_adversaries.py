@@ -114,16 +114,7 @@ def adversary_epsilon(epsilon: float, adversary: JointTable, belief: JointTable 
 def adversary_epsilon(epsilon: float, adversary: object, belief: object, length: int | None = None) -> float:
     """The loss against a belief outside the class, epsilon + 2 Delta ([SWC17] section 2.4).
 
-    Args:
-        epsilon: What the release loses under the class, finite and above 0.
-        adversary: See `adversary_divergence`.
-        belief: See `adversary_divergence`.
-        length: See `adversary_divergence`.
-
-    Raises:
-        ChainError: See `adversary_divergence`.
-        TypeError: See `adversary_divergence`.
-        ValueError: If epsilon is out of range; see also `adversary_divergence`.
+    Epsilon is what the release loses under the class; all else is as for `adversary_divergence`.
     """
     target = positive("epsilon", epsilon, "give what the release loses under the class")
     delta = adversary_divergence(adversary, belief, length)  # pyright: ignore[reportArgumentType, reportCallIssue] - the overloads are its own

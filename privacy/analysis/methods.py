@@ -80,12 +80,7 @@ class Method:
         return self.name if self.hides_neighbours else f"{self.name} ({self.leaves} not protected)"
 
     def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
-        """Calibrate for windows of ``length`` slots, or for an endless stream.
-
-        Raises:
-            TypeError: The belief is none that the method reads, or a number is of another type.
-            ValueError: The method has no noise for it, or a number is out of range.
-        """
+        """Calibrate for windows of ``length`` slots, or for an endless stream; errors as of `anywhere`."""
         return self.calibrate(belief, epsilon, length)
 
     def anywhere(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
@@ -255,13 +250,7 @@ entry-dp does not protect correlated slots: it is the line to compare with.
 
 
 def by_quilts(belief: Belief, epsilon: float, length: int | None = None) -> dict[str, float]:
-    """Sigma by the methods of [SWC17] that have an answer for a belief, the least first.
-
-    Args:
-        belief: One without quilts, such as a contraction class, has none.
-        epsilon: Target, above 0.
-        length: Slots of a window; an endless stream if left out.
-    """
+    """Sigma by the methods of [SWC17] that have an answer for a belief, the least first; {} for one without quilts."""
     found: dict[str, float] = {}
     for name, method in METHODS.items():
         # a method that does not read such a belief, or finds no quilt far enough, has no answer

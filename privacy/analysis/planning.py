@@ -673,12 +673,7 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
 
 
 def per_window(belief: Belief, purpose: Purpose) -> PerWindow:
-    """What the purpose's windows tell whose noise is calibrated to single readings, by the ledger under a belief.
-
-    Args:
-        belief: What is believed about every series.
-        purpose: The windows, and what the noise claims for each histogram.
-    """
+    """What the purpose's windows tell whose noise is calibrated to single readings, by the ledger under a belief."""
     density = 1 / entry_dp(purpose.epsilon).sigma
     ledger = Ledger(everywhere(belief))
     schedule = purpose.schedule(density)
@@ -712,12 +707,7 @@ def mechanism_table(found: Utility) -> str:
 
 
 def error_tables(table: ErrorTable, label: Sequence[str] | None = None) -> tuple[str, ...]:
-    """A plain-text table for each epsilon: windows down, groups across.
-
-    Args:
-        table: The errors.
-        label: What the windows are called; their slots where left out.
-    """
+    """A plain-text table for each epsilon: windows down, by their label or else their slots, and groups across."""
     names = [f"{one:,} slots" for one in table.windows] if label is None else list(label)
     return tuple(
         aligned(
@@ -742,12 +732,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def percent(share: float, *, up: bool = False) -> str:
-    """A share in per cent, in three digits, such as ``73.2%``.
-
-    Args:
-        share: the share.
-        up: round up, for what is said to be at most so much.
-    """
+    """A share in per cent, in three digits, such as ``73.2%``; up for what is said to be at most so much."""
     value = share * _PERCENT
     if value >= 1000:  # noqa: PLR2004 - beyond, digits are noise
         return f"{value:,.0f}%"

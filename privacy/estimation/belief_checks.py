@@ -18,7 +18,9 @@ they favour the states of a set v by e^d each, and then X_t = x is told from X_t
 n_v) over the stretches with x and with x' in their middle, n_v the number of their slots in v. It says who loses more,
 and for a series that it leaves below epsilon it proves nothing.
 
-Everything here is an exact statistic of the history.
+Everything here is an exact statistic of the history. ``states`` is the number of states k, ``density`` the loss per
+slot, above 0, and a bound that is not above ``enough`` is not made sharper. Losses are in epsilon, shape (series,);
+those of rhythm and memory are rounded up, and infinite where none is proven.
 
 >>> path = np.tile(np.array([0, 0, 1, 1], dtype=np.int8), 50)
 >>> history = [Path(0, path)]
@@ -75,31 +77,14 @@ class Path:
 
 
 def rhythm(paths: Sequence[Path], states: int, period: int, density: float, enough: float = 0.0) -> FloatArray:
-    """Loss of each series by its own chain with a kernel for every slot of a period; infinite where none is proven.
-
-    Args:
-        paths: The series.
-        states: Number of states k.
-        period: Slots n of a period, counted from slot 0 of the clock.
-        density: Loss per slot, above 0.
-        enough: A bound that is not above this is not made sharper.
-
-    Returns:
-        Epsilon, shape (series,), rounded up.
-    """
+    """Loss of each series by its own chain with a kernel for every slot of a period, from slot 0 of the clock on."""
     tables = _by_slot(paths, states, period)
     rows = _own(tables, tables.sum(axis=(0, 1)))
     return np.array([_loss(PeriodicChain(list(own)), density, enough) for own in rows])
 
 
 def pooled_rhythm(paths: Sequence[Path], states: int, period: int) -> FloatArray:
-    """Rows of all series together for every slot of a period, with visits of the pooled row, shape (n, k, k).
-
-    Args:
-        paths: The series.
-        states: Number of states k.
-        period: Slots n of a period, counted from slot 0 of the clock.
-    """
+    """Rows of all series together for every slot of a period, with visits of the pooled row, shape (n, k, k)."""
     tables = _by_slot(paths, states, period)
     return _completed(tables, tables.sum(axis=(0, 1)))
 
@@ -116,17 +101,7 @@ def _by_slot(paths: Sequence[Path], states: int, period: int) -> FloatArray:
 
 
 def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0.0) -> FloatArray:
-    """Loss of each series by its own chain with a memory of two slots; infinite where none is proven.
-
-    Args:
-        paths: The series.
-        states: Number of states k.
-        density: Loss per slot, above 0.
-        enough: A bound that is not above this is not made sharper.
-
-    Returns:
-        Epsilon, shape (series,), rounded up.
-    """
+    """Loss of each series by its own chain with a memory of two slots."""
     tables = np.zeros((len(paths), states, states, states))
     for table, path in zip(tables, paths, strict=True):
         triple = path.states[:-2], path.states[1:-1], path.states[2:]
@@ -144,14 +119,7 @@ def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0
 def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> FloatArray:
     """What each series loses at least by the stretches of 2 half + 1 slots that it had, whatever process made them.
 
-    Args:
-        paths: The series.
-        states: Number of states k.
-        density: Loss per slot, above 0.
-        half: Slots to each side of the middle.
-
-    Returns:
-        Epsilon, shape (series,); 0 where fewer than two states have at least 10 complete stretches.
+    0 where fewer than two states have at least 10 complete stretches.
     """
     sets = np.array([one for one in itertools.product((0.0, 1.0), repeat=states) if 0 < sum(one) < states]).T
     found: list[float] = []

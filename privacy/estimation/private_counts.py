@@ -231,12 +231,7 @@ def noise_half_width(scale: Fraction, terms: int, error: float) -> int:
 
     For one term the exact quantile. For n of them the smaller of n quantiles at error / n and Chernoff's bound:
     P(|S| >= s) <= 2 exp(n log E e^{tZ} - t s) for every t below 1 / scale, where
-    E e^{tZ} = (1 - r)^2 / ((1 - r e^t) (1 - r e^-t)) and r = exp(-1 / scale).
-
-    Args:
-        scale: Scale of each discrete Laplace term.
-        terms: Number of terms n; 0 gives 0.
-        error: Probability, above 0 and below 1.
+    E e^{tZ} = (1 - r)^2 / ((1 - r e^t) (1 - r e^-t)) and r = exp(-1 / scale). Without terms it is 0.
     """
     if terms == 0:
         return 0

@@ -161,12 +161,7 @@ def _variance(noise: HistogramNoise) -> float:
 
 
 def std(noises: Sequence[HistogramNoise], weights: Sequence[float]) -> float:
-    """Standard deviation of the noise in the sum over histograms of weighted counts.
-
-    Args:
-        noises: Noise of each histogram, independent of each other.
-        weights: One for each count, the same in every histogram.
-    """
+    """Standard deviation of the noise in the sum over histograms of weighted counts; see `half_width`."""
     return math.sqrt(math.fsum(n * noise.variance(weights) for noise, n in Counter(noises).items()))
 
 

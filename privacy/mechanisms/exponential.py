@@ -155,13 +155,7 @@ class ExponentialTopK:
 def _pick(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:
     """Draw one column per row with probability proportional to exp(-rate gap), by rejection from the uniform law.
 
-    Args:
-        gaps: Shape (n, m): how far each value is below the row's largest; at least one 0 in each row.
-        rate: Positive, both parts at most 2^46.
-        entropy: The bit source.
-
-    Returns:
-        Shape (n,).
+    The gaps, shape (n, m), are how far each value is below the row's largest; at least one 0 in each row.
     """
     picked = np.zeros(len(gaps), dtype=np.int64)
     waiting = np.arange(len(gaps))

@@ -370,20 +370,7 @@ class LaplaceCount(_Noise):
         return 1
 
     def randomise(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to every count.
-
-        Args:
-            counts: whole numbers of any shape, an array or a list: one count per series or group, none negative or
-                above 2^62.
-            entropy: For tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64 of the same shape; values may be negative.
-
-        Raises:
-            ValueError: The range is wrong. No count is named in the message.
-            EntropyError: The bit source is defective (see `DiscreteLaplace`).
-        """
+        """Add independent noise to every count, as `LaplaceHistogram.randomise`, in an array of any shape."""
         counts = checked_counts(counts)
         noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
         noise += counts

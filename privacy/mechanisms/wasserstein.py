@@ -121,13 +121,7 @@ class StateCounts:
     """The laws of the number N of slots in one state, among the slots 1..T of a chain."""
 
     def __init__(self, chain: MarkovChain, state: int, length: int) -> None:
-        """Prepare; nothing is computed yet.
-
-        Args:
-            chain: The chain.
-            state: The state that is counted.
-            length: Slots T of the window.
-        """
+        """Take a chain, the state that is counted and the slots T of the window; nothing is computed yet."""
         self._state = state
         self._length = length
         self._start, self._rows = exact_chain(chain)
