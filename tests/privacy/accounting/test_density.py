@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -117,19 +116,3 @@ def test_an_endless_schedule_is_cut_at_its_horizon(schedule, more):
     assert endless.windows is None
     with pytest.raises(ValueError, match="endless"):
         endless.steps()
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"size": 0}, ValueError, "size is 0.*at least 1"),
-        ({"every": 1.5}, TypeError, "every must be a whole number"),
-        ({"start": True}, TypeError, "start must be a whole number"),
-        ({"stop": -1}, ValueError, "stop is -1.*at least 0"),
-        ({"epsilon_dp": float("inf")}, ValueError, "epsilon_dp is inf"),
-    ],
-)
-def test_schedules_out_of_range_are_refused(change, error, message):
-    fields: dict[str, Any] = {"size": 4, "every": 2, "start": 0, "stop": 100, "epsilon_dp": 0.1}
-    with pytest.raises(error, match=message):
-        Schedule(**{**fields, **change})

@@ -120,7 +120,6 @@ def test_divergence_of_joint_tables_of_records_without_a_chain():
     [
         ((MarkovChain(THETA1), MarkovChain(np.eye(3), [1, 0, 0]), 3), ChainError, "a chain of 3 states"),
         ((MarkovChain(THETA1), MarkovChain(THETA1)), ValueError, "length is missing"),
-        ((MarkovChain(THETA1), MarkovChain(THETA1), 0), ValueError, "length is 0"),
         ((TABLE, TABLE, 3), ValueError, "length is 3, but a table says itself"),
         ((TABLE, JointTable([(0,)], [1.0])), ValueError, "a table of 1 records, but the adversary's has 2"),
         ((TABLE, MarkovChain(THETA1)), TypeError, "a member of type MarkovChain, but the adversary is a JointTable"),

@@ -167,11 +167,8 @@ def test_long_windows_cost_little_and_agree_with_short_ones():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: group_dp(0.0, 5), ValueError, r"epsilon is 0\.0"),
         (lambda: group_dp(1.0, []), ValueError, "lengths is empty"),
         (lambda: group_dp(1.0, [3, 0]), ValueError, "lengths is 0"),
-        (lambda: group_dp(1.0, 2.5), TypeError, "lengths must be a whole number, not float"),  # pyright: ignore[reportArgumentType]
-        (lambda: entry_dp(math.nan), ValueError, "epsilon is nan"),
         (lambda: gk16(MixingBounds(0.2, 0.75), 1.0, 5), TypeError, "belief is a Mixing"),  # pyright: ignore[reportArgumentType]
         (lambda: gk16(MarkovChain(THETA1), math.inf, 5), ValueError, "epsilon is inf"),
         (lambda: gk16(MarkovChain(THETA1), 1.0, 0), ValueError, "length is 0"),

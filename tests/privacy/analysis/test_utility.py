@@ -236,14 +236,10 @@ class TestRules:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"window": 0}, r"window is 0"),
         ({"group": 0}, r"group is 0"),
         ({"epsilon": -1.0}, r"epsilon is -1"),
         ({"error": 0.0}, r"error is 0"),
         ({"mechanism": "magic"}, r"mechanism is 'magic', but must be one of mqm-approx"),
-        ({"windows": (0,)}, r"windows is 0"),
-        ({"groups": (0,)}, r"groups is 0"),
-        ({"epsilons": (0.0,)}, r"epsilons is 0"),
         ({"class_share": 1.5}, r"class_share is 1\.5"),
         ({"multiplicity": 0}, r"multiplicity is 0"),
         ({"overlap": 0}, r"overlap is 0"),

@@ -357,8 +357,6 @@ def test_invalid_network_queries_are_refused():
         log_marginal(RAIN, ["rain", "rain"])
     with pytest.raises(NetworkError, match="networks is empty"):
         network_mqm([], 1.0)
-    with pytest.raises(ValueError, match="epsilon is -1"):
-        network_mqm(RAIN, -1.0)
     with pytest.raises(ValueError, match="size is -1"):
         network_mqm(RAIN, 1.0, size=-1)
     with pytest.raises(ChainError, match="reducible"):

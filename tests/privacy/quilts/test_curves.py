@@ -140,7 +140,6 @@ def test_a_curve_of_mixing_bounds_is_lemma_4_8_on_both_sides():
         (lambda: InfluenceCurve(np.array([1.0, 2.0]), ""), ValueError, r"a\(2\) is above a\(1\)"),
         (lambda: InfluenceCurve(np.array([np.nan]), ""), ValueError, "each at least 0"),
         (lambda: binary_curve(0.9, 0.9, 3).epsilon_dp(0.1), ChainError, "nowhere below epsilon 0.1 up to b = 3"),
-        (lambda: binary_curve(0.9, 0.9, 3).epsilon(0.0), ValueError, "epsilon_dp is 0.0"),
         (lambda: composed_points([]), ValueError, "no release to compose"),
         (
             lambda: gaussian_curve(5, 1.0, 1.0, 0.3),

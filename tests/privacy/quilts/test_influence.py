@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, Quilt
+from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts import lemma_4_8, sided_influence
 from quiltstream.privacy.quilts.influence import RESOLUTION, lemma_4_8_reach, mixing_influence, spectral_influence
@@ -305,10 +305,3 @@ def test_the_worst_members_are_the_stickiest_corner_and_the_most_alternating_one
     assert corners((0.3, 0.3), (0.7, 0.7)) == [(0.3, 0.7)]
     tables = sided_influence(BinaryInterval((0.1, 0.9), (0.2, 0.7)))
     assert tables.pairs == ((0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0))
-
-
-def test_a_quilt_of_no_distance_is_refused() -> None:
-    with pytest.raises(TypeError, match="left must be a whole number, not str: give a distance in slots"):
-        Quilt("a", 2)  # pyright: ignore[reportArgumentType] - the wrong type is the point
-    with pytest.raises(ValueError, match="right is 0, but must be at least 1"):
-        Quilt(None, 0)
