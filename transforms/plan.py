@@ -122,13 +122,7 @@ def choose(
             "stream: set privacy.guarantee to window, or use a quilt mechanism"
         )
     held = account_belief(method, given, states)
-    made: list[Calibration] = []
-    for length in lengths:
-        found = method.anywhere(held, epsilon, length)
-        if not isinstance(found, Calibration):
-            raise SettingsError(f"privacy.mechanism is {method.name}, which settings cannot choose")
-        made.append(found)
-    named = [replace(one, method=method.label) for one in made]
+    named = [replace(method.anywhere(held, epsilon, length), method=method.label) for length in lengths]
     most = max(named, key=lambda one: one.sigma)
     alike = len({one.sigma for one in named}) == 1
     own = () if alike else tuple((slots, one) for slots, one in zip(lengths, named, strict=True) if slots is not None)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .audit import AuditRelease as AuditRelease
     from .audit import ExactLoss as ExactLoss
     from .audit import exact_loss as exact_loss
-    from .baselines import Baseline as Baseline
     from .baselines import OutsideDomain as OutsideDomain
     from .baselines import entry_dp as entry_dp
     from .baselines import gk16 as gk16

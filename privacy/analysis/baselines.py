@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import SupportsIndex
 
 import numpy as np
 
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain, check_chain
+from ..quilts.calibration import Calibration
+from ..quilts.influence import Quilt
 from ..validation import PrivacyError, a_slot, accepted_loss, as_list, whole
 
 LONGEST_WINDOW = 20_000
@@ -29,33 +30,7 @@ class OutsideDomain(PrivacyError):  # noqa: N818 - the name says what is wrong
     """A belief to which a theorem does not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """How much noise a method that uses no quilts needs.
-
-    Attributes:
-        epsilon: The target.
-        sigma: Noise scale per unit of L1 sensitivity: Laplace noise of scale ``sensitivity * sigma``.
-        method: Name of the method.
-        length: Slots of the window; None where the number does not depend on it.
-        protects_correlated: Whether the noise hides a slot from its neighbours under the stated assumptions.
-        assumptions: What the number rests on, one sentence each.
-    """
-
-    epsilon: float
-    sigma: float
-    method: str
-    length: int | None
-    protects_correlated: bool
-    assumptions: tuple[str, ...]
-
-    @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot, 1 / sigma."""
-        return 1 / self.sigma
-
-
-def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -> Baseline:
+def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -> Calibration:
     """Group privacy: sigma = M / epsilon, M the length of the longest connected chain.
 
     All slots of a chain change together at worst, and no slot of another, independent one does. It holds for every
@@ -74,10 +49,10 @@ def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -
     notes = ("any dependence within a chain of slots",)
     if len(slots) > 1:
         notes += (f"the {len(slots)} chains are independent of each other",)
-    return Baseline(target, max(slots) / target, "group-dp", max(slots), protects_correlated=True, assumptions=notes)
+    return _without_quilt(target, max(slots) / target, max(slots), "group-dp", notes)
 
 
-def entry_dp(epsilon: float) -> Baseline:
+def entry_dp(epsilon: float) -> Calibration:
     """Differential privacy of single entries: sigma = 1 / epsilon.
 
     It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
@@ -88,10 +63,10 @@ def entry_dp(epsilon: float) -> Baseline:
     """
     target = accepted_loss(epsilon)
     notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
-    return Baseline(target, 1 / target, "entry-dp", None, protects_correlated=False, assumptions=notes)
+    return _without_quilt(target, 1 / target, None, "entry-dp", notes)
 
 
-def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Baseline:
+def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Calibration:
     """Noise for weakly correlated slots, by an influence matrix ([GK16]).
 
     [GK16] is Ghosh and Kleinberg, "Inferential Privacy Guarantees for Differentially Private Mechanisms" (2016).
@@ -151,7 +126,7 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Base
         "the chain is as stated (every influence is taken from it)",
         f"the spectral norm of the influence matrix is {norm:.6g}, below 1",
     )
-    return Baseline(target, worst / target, "gk16", slots, protects_correlated=True, assumptions=notes)
+    return _without_quilt(target, worst / target, slots, "gk16", notes)
 
 
 def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
@@ -167,6 +142,12 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
     check_chain("chain", chain)
     before, after = _neighbours(chain, _window(length))
     return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
+
+
+def _without_quilt(
+    epsilon: float, sigma: float, length: int | None, method: str, assumptions: tuple[str, ...]
+) -> Calibration:
+    return Calibration(epsilon, sigma, Quilt(None, None), None, 0.0, length, method, None, assumptions)
 
 
 def _window(length: int) -> int:

@@ -12,42 +12,21 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..accounting.forward_backward import forward_backward
 from ..models.belief import Belief
 from ..models.classes import everywhere, starts_stationary, stated_chains
 from ..models.markov_chain import ChainError
 from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
-from ..quilts.influence import Quilt
 from . import baselines
 
-
-class Calibrated(Protocol):
-    """What planning needs of a calibration or a baseline."""
-
-    @property
-    def sigma(self) -> float:
-        """Noise scale per unit of L1 sensitivity."""
-        ...
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the number rests on."""
-        ...
-
-
-class Calibrator(Protocol):
-    """What turns a belief into noise: `mqm_approx` and its like."""
-
-    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
-        """Calibrate for windows of ``length`` slots, or for an endless stream."""
-        ...
-
+#: What turns a belief, an epsilon and the slots of a window, None for an endless stream, into noise.
+Calibrator: TypeAlias = Callable[..., Calibration]
 
 Reads: TypeAlias = Literal["bounds", "chains", "directions"]
 
@@ -79,11 +58,11 @@ class Method:
         """How rows and ledger name it: with a warning where the neighbours of a slot tell what it hides."""
         return self.name if self.hides_neighbours else f"{self.name} ({self.leaves} not protected)"
 
-    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibrated:
+    def __call__(self, belief: Any, epsilon: float, length: int | None = None) -> Calibration:
         """Calibrate for windows of ``length`` slots, or for an endless stream; errors as of `anywhere`."""
         return self.calibrate(belief, epsilon, length)
 
-    def anywhere(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibrated:
+    def anywhere(self, belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
         """Calibrate for windows that may begin in any slot of the chain, as those of a job do.
 
         A fixed start is replaced by any start, which is true in every slot. A window's own calibration by chains uses
@@ -108,9 +87,7 @@ class Method:
             endless = self.calibrate(held, epsilon, None)
         except ChainError:
             return whole
-        if not isinstance(endless, Calibration) or endless.sigma > whole.sigma:
-            return whole
-        return replace(endless, length=length)
+        return whole if endless.sigma > whole.sigma else replace(endless, length=length)
 
 
 def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
@@ -120,10 +97,10 @@ def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = Non
 
 def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
     """`baselines.group_dp` of a window."""
-    return _without_quilt(baselines.group_dp(epsilon, _window_of("group privacy", length)), length)
+    return baselines.group_dp(epsilon, _window_of("group privacy", length))
 
 
-def gk16(belief: Any, epsilon: float, length: int | None = None) -> baselines.Baseline:
+def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
     """`baselines.gk16` of a window."""
     slots = _window_of("an influence matrix", length)
     try:
@@ -136,27 +113,13 @@ def gk16(belief: Any, epsilon: float, length: int | None = None) -> baselines.Ba
 
 def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
     """`baselines.entry_dp`."""
-    return _without_quilt(baselines.entry_dp(epsilon), length)
+    return replace(baselines.entry_dp(epsilon), length=length)
 
 
 def _window_of(what: str, length: int | None) -> int:
     if length is None:
         raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
     return length
-
-
-def _without_quilt(baseline: baselines.Baseline, length: int | None) -> Calibration:
-    return Calibration(
-        epsilon=baseline.epsilon,
-        sigma=baseline.sigma,
-        quilt=Quilt(None, None),
-        node=None,
-        influence=0.0,
-        length=length,
-        method=baseline.method,
-        pair=None,
-        assumptions=baseline.assumptions,
-    )
 
 
 _BOUNDED = "every chain that mixes at least so fast"

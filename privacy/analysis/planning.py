@@ -53,10 +53,11 @@ from ..models.belief import Belief
 from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
+from ..quilts.calibration import Calibration
 from ..quilts.influence import shared_powers
 from ..validation import a_slot, as_list, choice, instance, number, positive, rounded_down, rounded_up, whole
 from .baselines import entry_dp
-from .methods import METHODS, Calibrated, Calibrator, Method
+from .methods import METHODS, Calibrator, Method
 
 Guarantee = Literal["stream", "window"]
 
@@ -114,7 +115,7 @@ class Plan:
     group: int
     bins: int
     overlap: int
-    calibration: Calibrated
+    calibration: Calibration
     mechanism: LaplaceHistogram | FixedTotalHistogram
     class_share: float = 1.0
 

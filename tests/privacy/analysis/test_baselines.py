@@ -34,7 +34,6 @@ def test_group_privacy_needs_the_longest_chain_over_epsilon():
     found = group_dp(0.5, [48, 336, 1])
     assert (found.sigma, found.length, found.method) == (672.0, 336, "group-dp")
     assert found.epsilon_dp == 1 / 672
-    assert found.protects_correlated
     assert any("independent of each other" in note for note in found.assumptions)
     assert group_dp(1.0, 100).sigma == 100
     assert len(group_dp(1.0, 100).assumptions) == 1
@@ -53,7 +52,6 @@ def test_group_privacy_holds_for_slots_that_are_copies_and_entry_privacy_does_no
 def test_entry_privacy_states_that_correlated_slots_are_unprotected():
     found = entry_dp(2.0)
     assert (found.sigma, found.method, found.length) == (0.5, "entry-dp", None)
-    assert not found.protects_correlated
     assert "does not protect correlated slots" in found.assumptions[0]
 
 
@@ -134,7 +132,6 @@ def test_releases_with_this_noise_lose_at_most_epsilon(data, epsilon):
 def test_independent_slots_need_the_noise_of_one_slot():
     found = gk16(MarkovChain([[0.3, 0.7]] * 2), 2.0, 50)
     assert found.sigma == pytest.approx(0.5)
-    assert found.protects_correlated
     assert "spectral norm" in found.assumptions[1]
 
 
