@@ -29,14 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..models import markov_chain
-from ..models.markov_chain import MarkovChain
-from ..validation import a_slot, as_array, as_list, instance, whole
+from ..models.classes import MixingBounds
+from ..models.dobrushin import DobrushinBounds
+from ..validation import as_array, as_list, instance, whole
 from .transition_counts import (
     EstimationError,
     TransitionCounts,
@@ -247,15 +247,6 @@ def _outcome(
     )
 
 
-@runtime_checkable
-class Coverage(Protocol):
-    """A class of chains that can say which chains it holds, such as `MixingBounds`."""
-
-    def covers(self, chain: MarkovChain) -> bool:
-        """Whether the chain lies in the class."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
     """Facts about the plug-in chain of a history, over the states that the history visits.
@@ -288,16 +279,8 @@ class Diagnostics:
     gap: float | None = None
     asymmetry: float | None = None
 
-    def warnings(self, few_visits: int = FEW_VISITS) -> tuple[str, ...]:
-        """Say what is wrong with the chain as a belief, each with the next step.
-
-        Args:
-            few_visits: visits of the rarest state from which on its probability counts as known.
-
-        Returns:
-            Sentences, worst first; none for a sound history.
-        """
-        few_visits = a_slot("few_visits", few_visits, "give a number of visits", least=0)
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the chain as a belief, each with the next step: sentences, worst first."""
         if self.transitions == 0:
             return ("the history has no transition: it says nothing about the chain, give more data",)
         found: list[str] = []
@@ -331,10 +314,10 @@ class Diagnostics:
                 "the history stays in one state: its mixing cannot be seen, so its gap says nothing: use more series, "
                 "or finer bins"
             )
-        if self.rarest_visits < few_visits:
+        if self.rarest_visits < FEW_VISITS:
             found.append(
                 f"the rarest state was visited {self.rarest_visits} times, and pi_min is known only from about "
-                f"{few_visits} on: give the class a floor for pi_min that you can defend, or merge the bin with its "
+                f"{FEW_VISITS} on: give the class a floor for pi_min that you can defend, or merge the bin with its "
                 "neighbour"
             )
         return tuple(found)
@@ -389,7 +372,7 @@ def diagnose(counts: ArrayLike, visits: ArrayLike | None = None) -> Diagnostics:
     )
 
 
-def outside(bounds: Coverage, counts: TransitionCounts) -> tuple[str, ...]:
+def outside(bounds: MixingBounds | DobrushinBounds, counts: TransitionCounts) -> tuple[str, ...]:
     """Return the series whose own plug-in chain lies outside a class: for them the stated loss does not hold.
 
     The chain of a series is taken over all k states and without smoothing (theory section 7, item 5b). A series that
@@ -397,13 +380,13 @@ def outside(bounds: Coverage, counts: TransitionCounts) -> tuple[str, ...]:
     states make the plug-in chains of short series stray, so the number tends to be too high.
 
     Args:
-        bounds: the class, such as `MixingBounds`.
+        bounds: the class.
         counts: transitions per series.
 
     Returns:
         Names, sorted.
     """
-    instance("bounds", bounds, Coverage, advice="give a class that has `covers`")
+    instance("bounds", bounds, MixingBounds, DobrushinBounds)
     instance("counts", counts, TransitionCounts)
     return tuple(
         name

@@ -43,6 +43,7 @@ from ..mechanisms.sampling import Entropy
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import MOST_SLOTS, a_slot, as_array, instance, number, positive, whole
 from .confidence import ConfidenceClass, class_between
+from .drift import noise_log_moments
 from .transition_counts import EstimationError, TransitionCounts
 
 SENSITIVITY = 4
@@ -230,8 +231,7 @@ def noise_half_width(scale: Fraction, terms: int, error: float) -> int:
     """A number that the absolute sum of independent noise passes with probability at most ``error``.
 
     For one term the exact quantile. For n of them the smaller of n quantiles at error / n and Chernoff's bound:
-    P(|S| >= s) <= 2 exp(n log E e^{tZ} - t s) for every t below 1 / scale, where
-    E e^{tZ} = (1 - r)^2 / ((1 - r e^t) (1 - r e^-t)) and r = exp(-1 / scale). Without terms it is 0.
+    P(|S| >= s) <= 2 exp(n log E e^{tZ} - t s) for every t below 1 / scale. Without terms it is 0.
     """
     if terms == 0:
         return 0
@@ -240,8 +240,6 @@ def noise_half_width(scale: Fraction, terms: int, error: float) -> int:
     exact = terms * law.passed_by(Fraction(error) / terms)
     if terms == 1:
         return exact
-    rate = 1 / float(scale)
-    t = rate * np.geomspace(1e-4, 0.9999, _TRIES)
-    moments = 2 * np.log(-np.expm1(-rate)) - np.log(-np.expm1(t - rate)) - np.log(-np.expm1(-t - rate))
-    chernoff = float(((terms * moments + np.log(2 / error)) / t).min())
+    t = 1 / float(scale) * np.geomspace(1e-4, 0.9999, _TRIES)
+    chernoff = float(((terms * noise_log_moments(scale, t) + np.log(2 / error)) / t).min())
     return min(exact, int(np.ceil(chernoff)))

@@ -147,23 +147,6 @@ class DiscreteLaplace:
         value = whole("value", value, "draws lie between these limits", least=-_LARGEST, most=_LARGEST)
         return math.tanh(0.5 / self._real) * math.exp(-abs(value) / self._real)
 
-    def cdf(self, value: int) -> float:
-        """Return P(Z <= value)."""
-        value = whole("value", value, "draws lie between these limits", least=-_LARGEST, most=_LARGEST)
-        return self._upper(-value) if value < 0 else 1.0 - self._upper(value + 1)
-
-    def quantile(self, level: float) -> int:
-        """Return the smallest integer z with P(Z <= z) >= level."""
-        check_level(level)
-        with localcontext(_DIGITS):
-            scale, share = self._decimal()
-            if Decimal(level) > 1 - share:  # P(Z <= -1) = share * exp(-1/scale) < 1/2, P(Z <= 0) = 1 - that
-                # P(Z > z) = share * exp(-(z + 1)/scale) <= 1 - level
-                return max(0, math.ceil(scale * (share / (1 - Decimal(level))).ln()) - 1)
-            # P(Z <= z) = share * exp(z/scale) >= level for z < 0
-            below = math.ceil(scale * (Decimal(level) / share).ln())
-            return min(below, 0)
-
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest integer h with P(|Z| <= h) >= level.
 
@@ -196,10 +179,6 @@ class DiscreteLaplace:
     @property
     def _real(self) -> float:
         return float(self.scale)
-
-    def _upper(self, value: int) -> float:
-        """P(Z >= value) for value >= 0: r^value / (1 + r)."""
-        return math.exp(-value / self._real) / (1.0 + math.exp(-1.0 / self._real))
 
     def _decimal(self) -> tuple[Decimal, Decimal]:
         """The scale, and P(Z >= 0) = 1 / (1 + r), in the digits of the current context."""

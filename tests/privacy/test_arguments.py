@@ -196,8 +196,6 @@ CASES = {
     "LaplaceHistogram.half_width": (LaplaceHistogram(2, Fraction(3)).half_width, {"level": 0.95}),
     "project_to_total": (project_to_total, {"noisy": [[3, -1, 5]], "total": [7]}),
     "DiscreteLaplace.pmf": (NOISE.pmf, {"value": 3}),
-    "DiscreteLaplace.cdf": (NOISE.cdf, {"value": 3}),
-    "DiscreteLaplace.quantile": (NOISE.quantile, {"level": 0.95}),
     "DiscreteLaplace.passed_by": (NOISE.passed_by, {"share": Fraction(1, 20)}),
     "ExponentialTopK.shortfall": (mechanisms.ExponentialTopK(3, 1, Fraction(1)).shortfall, {"level": 0.95}),
     "RandomisedResponse": (mechanisms.RandomisedResponse, {"states": 2, "odds": Fraction(3)}),

@@ -108,7 +108,7 @@ class TestTheLaw:
             DiscreteLaplace(Fraction(1, LARGEST_SCALE_DENOMINATOR + 1))
 
     @given(scale=scales)
-    def test_sums_to_one_and_agrees_with_its_moments_and_cdf(self, scale: Fraction) -> None:
+    def test_sums_to_one_and_agrees_with_its_moments(self, scale: Fraction) -> None:
         law = DiscreteLaplace(scale)
         reach = math.ceil(50 * scale) + 5
         values = np.arange(-reach, reach + 1)
@@ -116,8 +116,6 @@ class TestTheLaw:
         assert masses.sum() == pytest.approx(1, abs=1e-12)
         assert (masses * values**2).sum() == pytest.approx(law.std**2, rel=1e-9, abs=1e-15)
         assert (masses * np.abs(values)).sum() == pytest.approx(law.mean_abs, rel=1e-9, abs=1e-15)
-        for value in (-reach // 7, -1, 0, 1, reach // 7):
-            assert law.cdf(value) == pytest.approx(masses[: value + reach + 1].sum(), abs=1e-12)
 
     @given(scale=scales, shift=st.integers(-9, 9), value=st.integers(-99, 99))
     def test_changes_by_at_most_its_epsilon_when_shifted(self, scale: Fraction, shift: int, value: int) -> None:
@@ -138,19 +136,9 @@ class TestTheLaw:
         assert within(half) >= Decimal(level)
         assert half == 0 or within(half - 1) < Decimal(level)
 
-    @given(scale=scales, level=st.floats(1e-6, 0.999999))
-    def test_has_the_smallest_quantile_that_reaches_the_level(self, scale: Fraction, level: float) -> None:
-        law = DiscreteLaplace(scale)
-        value = law.quantile(level)
-        assert law.cdf(value) >= level - 1e-14
-        assert law.cdf(value - 1) < level + 1e-14
-
     def test_has_the_numbers_of_the_papers_example(self) -> None:
         law = DiscreteLaplace(rational_scale(31.7098, 2))
         assert law.half_width() == 190
-        assert law.quantile(0.5) == 0
-        assert law.quantile(0.975) == 190
-        assert law.quantile(0.025) == -190
         assert law.std == pytest.approx(math.sqrt(2) * 63.4196, rel=1e-4)
 
 
