@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from quiltstream.privacy import (
     AnyInitial,
     BinaryInterval,
-    BudgetExceeded,
     FiniteClass,
     Ledger,
     MarkovChain,
@@ -32,7 +31,7 @@ from quiltstream.privacy.accounting import directions_of, lower_bound
 from quiltstream.privacy.accounting import forward_backward as constant
 from quiltstream.privacy.accounting.charges import Density, Timeline, steps_of
 from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, on_grid
-from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.privacy.accounting.quilt_account import density_by_quilts
 from quiltstream.privacy.models import ChainError, certify
 
 from .. import reference
@@ -92,55 +91,6 @@ def test_the_largest_density_bounds_the_loss_of_every_chain_of_an_interval(charg
     for stays in ((low, 0.3), (high, 0.9), (low, 0.9), ((low + high) / 2, 0.5)):
         matrix = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
         assert truth(reference.stationary(matrix), matrix, charges) - TINY <= by_density(belief, charges)
-
-
-@settings(max_examples=20, deadline=None)
-@given(windows(40, most=6, epsilon=(0.01, 0.3)), st.randoms(use_true_random=False), st.sampled_from([THETA2, CIRCLING]))
-def test_the_loss_never_falls_and_its_float_depends_on_the_charges_alone(charges, shuffled, matrix):
-    ledger, other = sharp(MarkovChain(matrix)), sharp(MarkovChain(matrix))
-    before = 0.0
-    for charge in charges:
-        added = ledger.would_cost(*charge)
-        assert ledger.loss == before
-        after = ledger.charge(*charge).loss_after
-        assert after >= before
-        assert after - before == pytest.approx(added, abs=1e-12)
-        before = after
-    mixed = list(charges)
-    shuffled.shuffle(mixed)
-    assert other.replay(mixed) == ledger.loss
-    constant_loss.cache_clear()
-    constant.certificates_at.cache_clear()
-    assert sharp(MarkovChain(matrix)).replay(charges) == ledger.loss
-
-
-def test_a_refused_charge_changes_nothing_and_the_reason_names_the_density():
-    density = forward_backward(BOUNDS, 1.0).epsilon_dp
-    ledger = sharp(BOUNDS, 1.0)
-    done = [ledger.charge(48 * day, 48 * day + 48, density) for day in range(30)][-1]
-    assert 0.999 < done.loss_after <= 1
-    assert loss_by_quilts(BOUNDS, [(0, 1440, density)]) > 2
-    before = ledger.loss, ledger.runs
-    with pytest.raises(BudgetExceeded):
-        ledger.charge(100, 110, density / 100)
-    assert (ledger.loss, ledger.runs) == before
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 12), st.floats(0.005, 0.1))
-def test_the_loss_of_a_schedule_equals_that_of_its_windows(size, every, epsilon_dp):
-    belief = MarkovChain(THETA2)
-    endless = Schedule(size, every, 3, None, epsilon_dp)
-    written = [(3 + every * j, 3 + every * j + size, epsilon_dp) for j in range(300 // every)]
-    loss = sharp(belief).extended_loss([endless])
-    assert loss == pytest.approx(sharp(belief).loss_of(written), rel=1e-4)
-    assert loss <= loss_by_quilts(belief, schedules=[endless])
-    ledger = sharp(belief, 0.6)
-    stop = ledger.admitted_prefix(endless)
-    assert (stop is None) == (loss <= 0.6)
-    if stop is not None and stop > 3:
-        assert ledger.extended_loss([Schedule(size, every, 3, stop, epsilon_dp)]) <= 0.6
-        assert ledger.extended_loss([Schedule(size, every, 3, stop + every, epsilon_dp)]) > 0.6
 
 
 @pytest.mark.parametrize(

@@ -206,22 +206,6 @@ def test_a_charge_without_a_known_bound_is_refused_without_a_number():
     assert refused.asked == math.inf
 
 
-def test_computing_the_cost_of_a_charge_changes_nothing():
-    ledger = charged(BOUNDS, [(0, 500, 0.03)], budget=1.0)
-    before = (ledger.loss, ledger.runs)
-    assert ledger.would_cost(0, 500, 10.0) > 1
-    assert ledger.would_cost(10_000, 10_500, 0.03) == 0
-    assert (ledger.loss, ledger.runs) == before
-
-
-def test_a_bad_charge_in_a_replay_enters_none():
-    ledger = charged(BOUNDS, [(0, 500, 0.03)])
-    before = (ledger.loss, ledger.runs)
-    with pytest.raises(ValueError, match=r"stop is 5.*at least 8"):
-        ledger.replay([(500, 600, 0.03), (7, 5, 0.03)])
-    assert (ledger.loss, ledger.runs) == before
-
-
 def test_an_empty_window_and_a_reducible_chain_are_refused():
     with pytest.raises(ValueError, match="stop is 0, but must be at least 1"):
         Ledger(BOUNDS).charge(0, 0, 0.1)

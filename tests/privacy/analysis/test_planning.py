@@ -24,8 +24,6 @@ LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
 QUICK = MixingBounds(pi_min=0.4, gap=0.9)
 CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 
-FALSE_ALARM = 1e-9
-
 
 def calibration(sigma, method="fixed"):
     return Calibration(1.0, sigma, Quilt(None, None), None, 0.0, None, method, None, ("for the test",))
@@ -67,37 +65,6 @@ def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, 
     share = math.tanh(0.5 / scale)
     held = share * (1 + 2 * sum(math.exp(-z / scale) for z in range(1, inside + 1)))
     assert held >= 0.9 * (1 - 1e-8)
-
-
-def chernoff(scale, samples, error):
-    """Ends that the mean of as many |Z| leaves with probability at most error: Chernoff's bound on either side."""
-    r = math.exp(-1 / scale)
-    mean = 2 * r / (1 - r * r)
-    t = np.geomspace(1e-5, 0.999, 4000) / scale
-
-    def log_moment(s):
-        return np.log((1 - r) / (1 + r)) + np.log1p(r * np.exp(s)) - np.log1p(-r * np.exp(s))
-
-    spend = math.log(2 / error) / samples
-    high = ((log_moment(t) + spend) / t).min()
-    low = (-(log_moment(-t) + spend) / t).max()
-    assert low < mean < high
-    return low, high
-
-
-@pytest.mark.parametrize(("window", "group", "bins"), [(336, 30, 5), (48, 1, 5), (1, 1, 2)])
-def test_drawn_releases_have_the_planned_error(window, group, bins):
-    """Chernoff's bound holds for any number of draws, so the false-alarm rate is at most 1e-9 without approximation."""
-    found = Planner(LONDON, 1.0, group=group, bins=bins).at(window)
-    repeats = 1_600_000 // bins
-    counts = np.zeros((repeats, bins), dtype=np.int64)
-    counts[:, 0] = found.cells
-    errors = np.abs(found.mechanism.randomise(counts) - counts)
-    low, high = chernoff(float(found.mechanism.scale), errors.size, FALSE_ALARM)
-    assert low <= errors.mean() <= high
-    assert low <= found.bin_error <= high
-    assert high / low < 1.03  # so what is planned is within 3 % of what is drawn
-    assert low * bins <= errors.sum(axis=1).mean() <= high * bins
 
 
 def test_the_stated_sizes_are_reproduced():
@@ -214,8 +181,6 @@ def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
 def test_the_states_of_the_belief_are_the_bins():
     assert Planner(CHAIN, 1.0).at(100).bins == 2
     assert Planner(FiniteClass([CHAIN]), 1.0).at(100).bins == 2
-    with pytest.raises(ValueError, match="MixingBounds has no states"):
-        Planner(LONDON, 1.0).at(100)
 
 
 def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():

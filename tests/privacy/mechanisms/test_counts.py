@@ -2,24 +2,16 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, rational_scale
-from quiltstream.privacy.mechanisms.histogram import HistogramMechanism, LaplaceCount, checked_counts
+from quiltstream.privacy.mechanisms.histogram import HistogramMechanism, LaplaceCount
 
-
-class ScriptedBits:
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(20130102)
-
-    def bits(self, width: int, count: int) -> NDArray[Any]:
-        return self._generator.integers(0, 2**width, count, dtype=np.uint64)
+from .test_mechanisms import ScriptedBits
 
 
 def test_a_count_costs_half_of_what_a_histogram_of_the_same_noise_costs() -> None:
@@ -69,17 +61,11 @@ def test_the_sensitivity_is_reached() -> None:
 
 def test_an_invalid_array_of_counts_is_refused_without_naming_a_count() -> None:
     mechanism = LaplaceCount(Fraction(3))
-    with pytest.raises(TypeError, match="counts: the type is float64, the limit is whole numbers"):
-        mechanism.randomise(np.array([1.0]))
-    with pytest.raises(TypeError, match="counts is a masked array"):
-        mechanism.randomise(np.ma.array([1], mask=[True]))
     for bad in (-4711, 2**62 + 4711):
         with pytest.raises(ValueError, match="counts: a count is negative or above") as caught:
             mechanism.randomise(np.array([bad]))
         assert "4711" not in str(caught.value)
         assert str(bad) not in str(caught.value)
-    with pytest.raises(ValueError, match=r"counts: the shape is \(2,\), and must be \(rows, 2\)"):
-        checked_counts(np.array([1, 2]), bins=2)
 
 
 def test_a_scale_that_the_noise_refuses_is_refused() -> None:
