@@ -4,7 +4,7 @@ The density of releases is their loss per slot, an exact step function over the 
 to the slots of its window. Sums are kept as exact fractions, so that the order of charges leaves no trace, and adjacent
 windows at one density become one run.
 
->>> Density().plus(0, 10, 0.1).plus(10, 20, 0.1).runs()
+>>> Density().with_spans([(0, 10, 0.1), (10, 20, 0.1)]).runs()
 (Run(start=0, stop=20, density=0.1),)
 
 ``Density`` is a value; a ``Timeline`` is the same step function kept in order as an account grows, so that a charge
@@ -109,11 +109,6 @@ class Run:
         return self.stop - self.start
 
 
-def steps_of(start: int, stop: int, epsilon_dp: float) -> tuple[tuple[int, Fraction], tuple[int, Fraction]]:
-    """The rise and the fall of one window."""
-    return (start, Fraction(epsilon_dp)), (stop, -Fraction(epsilon_dp))
-
-
 @dataclass(frozen=True, slots=True)
 class Density:
     """An exact step function that is 0 outside finitely many slots.
@@ -123,10 +118,6 @@ class Density:
     """
 
     steps: Mapping[int, Fraction] = field(default_factory=dict[int, Fraction])
-
-    def plus(self, start: int, stop: int, epsilon_dp: float) -> Density:
-        """The density with one window more."""
-        return self.with_steps(steps_of(start, stop, epsilon_dp))
 
     def with_steps(self, steps: Iterable[tuple[int, Fraction]]) -> Density:
         """The density with more rises and falls; they must come to 0 in total."""

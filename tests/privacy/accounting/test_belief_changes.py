@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting.charges import Density, steps_of
+from quiltstream.privacy.accounting.charges import Density
 from quiltstream.privacy.accounting.forward_backward import certified
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import Worst, loss_of
@@ -33,7 +33,7 @@ SLOW = MarkovChain([[0.9, 0.1], [0.2, 0.8]])
 
 
 def density_of(charges):
-    return Density().with_steps(step for charge in charges for step in steps_of(*charge))
+    return Density().with_spans(charges)
 
 
 def switched(before, after, change, charges):

@@ -29,7 +29,7 @@ from quiltstream.privacy import (
 )
 from quiltstream.privacy.accounting import directions_of, lower_bound
 from quiltstream.privacy.accounting import forward_backward as constant
-from quiltstream.privacy.accounting.charges import Density, Timeline, steps_of
+from quiltstream.privacy.accounting.charges import Density, Timeline
 from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, on_grid
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts
 from quiltstream.privacy.models import ChainError, certify
@@ -54,8 +54,7 @@ def sharp(belief, budget=None, **options):
 
 def by_density(belief, charges):
     """What the largest density of all slots bounds."""
-    density = Density().with_steps(step for charge in charges for step in steps_of(*charge))
-    return constant_loss(belief, on_grid(max(Timeline(density).levels)))
+    return constant_loss(belief, on_grid(max(Timeline(Density().with_spans(charges)).levels)))
 
 
 def truth(start, matrix, charges):

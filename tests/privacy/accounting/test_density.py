@@ -24,14 +24,11 @@ def by_slot(density):
 @settings(max_examples=100, deadline=None)
 @given(windows(30, most=8))
 def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(charges):
-    density = Density()
-    for charge in charges:
-        density = density.plus(*charge)
+    density = Density().with_spans(charges)
     expected = {
         slot: float(sum(Fraction(e) for start, stop, e in charges if start <= slot < stop)) for slot in range(30)
     }
     assert by_slot(density) == {slot: level for slot, level in expected.items() if level}
-    assert Density().with_spans(charges) == density
     assert Density().with_spans(charges[:3]).with_spans(charges[3:]) == density
 
 
@@ -67,12 +64,12 @@ def test_the_densest_slots_in_a_row_are_those_of_all_places(charges, endless, sl
 
 def test_the_densest_slots_long_before_an_endless_schedule_cost_no_window_of_it():
     endless = [Schedule(2, 7, 10**12, None, 0.1), Schedule(1, 1, 0, None, 0.3)]
-    found = densest(Density().plus(0, 10, 0.5), endless)
+    found = densest(Density().with_spans([(0, 10, 0.5)]), endless)
     assert [float(found(slots)) for slots in (1, 9)] == pytest.approx([0.9, 9 * 0.8 + 0.4])
 
 
 def test_adjacent_windows_of_one_density_are_one_run_and_an_empty_density_has_none():
-    density = Density().plus(10, 20, 0.1).plus(0, 10, 0.1).plus(25, 30, 0.2)
+    density = Density().with_spans([(10, 20, 0.1), (0, 10, 0.1), (25, 30, 0.2)])
     assert density.runs() == (Run(0, 20, 0.1), Run(20, 25, 0.0), Run(25, 30, 0.2))
     assert Density().runs() == ()
 
@@ -91,15 +88,12 @@ schedules = st.builds(
 @given(schedules)
 def test_a_schedule_has_the_density_of_its_windows(schedule):
     listed = [
-        (start, start + schedule.size)
+        (start, start + schedule.size, schedule.epsilon_dp)
         for start in range(schedule.start, schedule.stop, schedule.every)
         if start + schedule.size <= schedule.stop
     ]
-    density = Density()
-    for start, stop in listed:
-        density = density.plus(start, stop, schedule.epsilon_dp)
     assert schedule.windows == len(listed)
-    assert Density().with_steps(schedule.steps()) == density
+    assert Density().with_steps(schedule.steps()) == Density().with_spans(listed)
     assert schedule.end_of(len(listed)) == (listed[-1][1] if listed else schedule.start)
     assert schedule.first(len(listed)).windows == len(listed)
 
@@ -109,10 +103,9 @@ def test_a_schedule_has_the_density_of_its_windows(schedule):
 def test_an_endless_schedule_is_cut_at_its_horizon(schedule, more):
     endless = Schedule(schedule.size, schedule.every, schedule.start, None, schedule.epsilon_dp)
     horizon = schedule.start + schedule.size + more
-    density = Density()
-    for start in range(schedule.start, horizon, schedule.every):
-        density = density.plus(start, min(start + schedule.size, horizon), schedule.epsilon_dp)
-    assert Density().with_steps(endless.steps(horizon)) == density
+    starts = range(schedule.start, horizon, schedule.every)
+    cut = [(start, min(start + schedule.size, horizon), schedule.epsilon_dp) for start in starts]
+    assert Density().with_steps(endless.steps(horizon)) == Density().with_spans(cut)
     assert endless.windows is None
     with pytest.raises(ValueError, match="endless"):
         endless.steps()

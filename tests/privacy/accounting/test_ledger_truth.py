@@ -136,9 +136,7 @@ def falling_tables(draw):
 @given(falling_tables(), windows(40, most=6, epsilon=(0.01, 1.0)))
 def test_with_tables_of_any_shape_the_sweep_equals_the_rule_slot_by_slot(tables, charges):
     left, right = tables
-    density = Density()
-    for charge in charges:
-        density = density.plus(*charge)
+    density = Density().with_spans(charges)
     worst = QuiltAccount(Pricer(SidedInfluence(left, right, (), "any")), Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]
     rights = [lambda lag, row=row: float(row[lag - 1]) for row in right]

@@ -104,9 +104,7 @@ def test_pairs_that_are_dropped_never_decide(tables, charges):
     for row in set(range(len(left))) - set(rows.tolist()):
         above = [kept for kept in rows if (left[row] <= left[kept]).all() and (right[row] <= right[kept]).all()]
         assert above
-    density = Density()
-    for charge in charges:
-        density = density.plus(*charge)
+    density = Density().with_spans(charges)
     influence = SidedInfluence(left, right, (), "any")
     losses = [
         QuiltAccount(pricer, Timeline(density)).worst().loss for pricer in (Pricer(influence), Pricer(influence, rows))
@@ -132,9 +130,7 @@ def test_with_many_pairs_the_loss_is_the_rule_slot_by_slot(pairs, charges, seed,
         for _ in range(2)
     ]
     left, right = (np.ascontiguousarray(table) for table in tables)
-    density = Density()
-    for charge in charges:
-        density = density.plus(*charge)
+    density = Density().with_spans(charges)
     pricer = Pricer(SidedInfluence(left, right, (), "any"), undominated(left, right))
     worst = QuiltAccount(pricer, Timeline(density)).worst()
     lefts = [lambda lag, row=row: float(row[lag - 1]) for row in left]

@@ -20,7 +20,7 @@ from quiltstream.privacy import (
     Schedule,
 )
 from quiltstream.privacy.accounting import sweep
-from quiltstream.privacy.accounting.charges import Density, steps_of
+from quiltstream.privacy.accounting.charges import Density
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.accounting.sweep import BeliefHistory, State, Sweeper, endless_loss, loss_of
 from quiltstream.privacy.models import PeriodicChain
@@ -39,7 +39,7 @@ BOUNDS = MixingBounds(0.2, 0.75)
 
 
 def density_of(charges):
-    return Density().with_steps(step for charge in charges for step in steps_of(*charge))
+    return Density().with_spans(charges)
 
 
 def truth(start, matrix, charges):

@@ -15,11 +15,10 @@ CUTS = st.lists(st.integers(-5, 40), max_size=3)
 
 
 def built(charges, cuts=()):
-    line, density = Timeline(cuts=cuts), Density()
+    line = Timeline(cuts=cuts)
     for start, stop, rate in charges:
         line.add(start, stop, Fraction(rate))
-        density = density.plus(start, stop, rate)
-    return line, density
+    return line, Density().with_spans(charges)
 
 
 @settings(max_examples=200, deadline=None)
@@ -41,17 +40,13 @@ def test_a_timeline_equals_the_density_of_its_charges_after_withdrawals(charges,
 @given(windows(30, most=5), st.integers(-5, 40), windows(20, most=3))
 def test_a_timeline_with_a_floor_keeps_every_slot_from_the_floor_on(charges, floor, later):
     moved = [(start + max(30, floor), stop + max(30, floor), rate) for start, stop, rate in later]
-    kept = Density()
-    for start, stop, rate in charges:
-        if stop > floor:
-            kept = kept.plus(max(start, floor), stop, rate)
-    line, density = Timeline(kept, floor=floor), kept
+    late = [(max(start, floor), stop, rate) for start, stop, rate in charges if stop > floor]
+    line = Timeline(Density().with_spans(late), floor=floor)
     for start, stop, rate in moved:
         line.add(start, stop, Fraction(rate))
-        density = density.plus(start, stop, rate)
-    assert line.density() == density
+    late += moved
+    assert line.density() == Density().with_spans(late)
     assert line.slots[0] == floor
-    late = [(max(start, floor), stop, rate) for start, stop, rate in (*charges, *moved) if stop > floor]
     assert line.mass == sum(Fraction(e) * (stop - start) for start, stop, e in late)
     assert line.mass_before(line.count, float("inf")) == line.mass
 
