@@ -52,7 +52,6 @@ MAX_WORK = 2**37
 _SENSITIVITY = {"histogram": 2, "count": 1, "transitions": 4}
 _BLOCK = 2**21  # likelihoods held at once
 _SAFE = 600.0  # exponents that far below the largest one are far from the smallest double
-_LOG_WORK = 64  # how much longer a sum of logarithms takes
 
 IntArray = npt.NDArray[np.int64]
 
@@ -212,8 +211,8 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
     lattice = [np.unique(found[:, column]) for column in range(found.shape[1])]
     outputs = math.prod(len(points) for points in lattice)
     given = _joint(paths, chance, groups.reshape(-1), chain.states)
-    safe = _is_safe(given, lattice, rates)
-    work = outputs * len(found) * length * chain.states * (1 if safe else _LOG_WORK)
+    _check_scales(given, lattice, rates)
+    work = outputs * len(found) * length * chain.states
     if work > MAX_WORK:
         raise ValueError(
             f"releases have {outputs} outputs, for {len(found)} statistics and {length * chain.states} secrets: a "
@@ -221,7 +220,7 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
         )
     best = ExactLoss(0.0, member, None, None, (), outputs)
     points: tuple[int, ...] = ()
-    for head, tail, logs in _log_likelihoods(given, found, lattice, rates, safe=safe):
+    for head, tail, logs in _log_likelihoods(given, found, lattice, rates):
         # an impossible state is nan, which the one passes over and the other is told to
         spread = np.nanmax(logs, axis=2) - np.nanmin(logs, axis=2)
         row, slot = np.unravel_index(int(spread.argmax()), spread.shape)
@@ -237,15 +236,19 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
     return ExactLoss(best.loss, member, best.slot, best.pair, output, outputs)
 
 
-def _is_safe(given: FloatArray, lattice: Sequence[IntArray], rates: FloatArray) -> bool:
-    """Whether no product of a likelihood and a probability comes near the smallest double."""
+def _check_scales(given: FloatArray, lattice: Sequence[IntArray], rates: FloatArray) -> None:
+    """Refuse where a product of a likelihood and a probability comes near the smallest double."""
     least = float(given.min(where=np.isfinite(given), initial=0.0))
     spans = np.array([points[-1] - points[0] for points in lattice], dtype=np.float64)
-    return float(spans @ rates) - least < _SAFE
+    if (told := float(spans @ rates) - least) >= _SAFE:
+        raise ValueError(
+            f"releases have likelihoods down to e^-{told:.0f}, but at least e^-{_SAFE:.0f} is added up: give larger "
+            "scales, or a chain without so rare states"
+        )
 
 
 def _log_likelihoods(
-    given: FloatArray, found: IntArray, lattice: Sequence[IntArray], rates: FloatArray, *, safe: bool
+    given: FloatArray, found: IntArray, lattice: Sequence[IntArray], rates: FloatArray
 ) -> Iterator[tuple[tuple[int, ...], IntArray, FloatArray]]:
     """Log P(output | X_slot = x) without the common factor, block by block of outputs.
 
@@ -257,7 +260,7 @@ def _log_likelihoods(
     logs = given.reshape(statistics, secrets)
     possible = np.isfinite(logs).any(axis=0)
     # the trailing coordinates are held in full, the leading ones are gone through
-    room = max(1, _BLOCK // (statistics * (1 if safe else secrets)))
+    room = max(1, _BLOCK // statistics)
     cut, rows = len(lattice), 1
     while cut > 0 and rows * len(lattice[cut - 1]) <= room:
         cut -= 1
@@ -265,14 +268,10 @@ def _log_likelihoods(
     tail = np.zeros((1, 0), dtype=np.int64)
     if cut < len(lattice):
         tail = np.stack(np.meshgrid(*lattice[cut:], indexing="ij"), axis=-1).reshape(rows, -1)
-    held = -(np.abs(tail[:, np.newaxis, :] - found[np.newaxis, :, cut:]) @ rates[cut:])
-    weights = np.exp(held) if safe else held
+    weights = np.exp(-(np.abs(tail[:, np.newaxis, :] - found[np.newaxis, :, cut:]) @ rates[cut:]))
     for head in itertools.product(*(points.tolist() for points in lattice[:cut])):
         shift = np.abs(np.array(head, dtype=np.int64) - found[:, :cut]) @ rates[:cut]
         block = np.full((rows, secrets), np.nan)
         column = logs[:, possible] - shift[:, np.newaxis]
-        if safe:
-            block[:, possible] = np.log(weights @ np.exp(column))
-        else:
-            block[:, possible] = np.logaddexp.reduce(weights[:, :, np.newaxis] + column[np.newaxis], axis=1)
+        block[:, possible] = np.log(weights @ np.exp(column))
         yield head, tail, block.reshape(rows, *given.shape[1:])
