@@ -123,7 +123,6 @@ def test_divergence_of_joint_tables_of_records_without_a_chain():
         ((TABLE, TABLE, 3), ValueError, "length is 3, but a table says itself"),
         ((TABLE, JointTable([(0,)], [1.0])), ValueError, "a table of 1 records, but the adversary's has 2"),
         ((TABLE, MarkovChain(THETA1)), TypeError, "a member of type MarkovChain, but the adversary is a JointTable"),
-        ((MarkovChain(THETA1), [TABLE], 3), TypeError, "a member of type JointTable"),
         ((TABLE, []), ValueError, "belief has no member"),
         ((MarkovChain([[1.0, 0.0], [0.0, 1.0]]), MarkovChain(THETA1), 3), ChainError, "reducible"),
     ],

@@ -325,9 +325,7 @@ def test_a_network_survives_pickling():
     [
         ({}, {}, "parents is empty"),
         ({"a": ["b"], "b": ["a"]}, {"a": [[1.0]], "b": [[1.0]]}, "parents has a cycle among 'a', 'b'"),
-        ({"a": ["a"]}, {"a": [[1.0]]}, "parents has a cycle among 'a'"),
         ({"a": ["z"]}, {"a": [[1.0]]}, "parents of 'a': 'z' is not a variable"),
-        ({"a": [["z"]]}, {"a": [[1.0]]}, r"parents of 'a': \['z'\] is not a variable"),
         ({"a": [], "b": ["a", "a"]}, {"a": [1.0], "b": [[[1.0]]]}, "parents of 'b' has one of them twice"),
         ({"a": []}, {"a": [1.0], "b": [1.0]}, "tables and parents differ in 'b'"),
         ({"a": []}, {"a": [[0.5, 0.5]]}, r"table of 'a' has shape \(1, 2\)"),
@@ -335,7 +333,6 @@ def test_a_network_survives_pickling():
         ({"a": []}, {"a": [0.5, 0.6]}, r"table of 'a'\[\] sums to 1\.1"),
         ({"a": [], "b": ["a"]}, {"a": [0.5, 0.5], "b": [[1, 0], [0.5, 0.4]]}, r"table of 'b'\[1\] sums to 0\.9"),
         ({"a": []}, {"a": [1.5, -0.5]}, r"table of 'a'\[1\] is -0\.5"),
-        ({"a": []}, {"a": [math.nan, 1]}, r"table of 'a'\[0\] is nan"),
         ({"a": []}, {"a": ["x"]}, "table of 'a' must be an array of numbers"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
@@ -41,9 +42,14 @@ def kind(belief: Belief) -> str:
 
 @pytest.mark.parametrize("belief", BELIEFS, ids=kind)
 class TestEveryBelief:
-    def test_its_plain_form_survives_json(self, belief: Belief) -> None:
-        assert belief_from_dict(json.loads(json.dumps(belief.to_dict()))) == belief
+    def test_it_survives_json_and_pickling_and_its_form_needs_each_field(self, belief: Belief) -> None:
+        form = belief.to_dict()
+        for again in (belief_from_dict(json.loads(json.dumps(form))), pickle.loads(pickle.dumps(belief))):
+            assert (again, hash(again)) == (belief, hash(belief))
         assert type(belief) is KINDS[kind(belief)]
+        for field in form.keys() - {"kind", "initial", "gap_kind"}:
+            with pytest.raises(ChainError, match=f"needs? the field {field}"):
+                belief_from_dict({name: value for name, value in form.items() if name != field})
 
     def test_each_direction_has_a_certificate(self, belief: Belief) -> None:
         found = endless(belief, 1.0)
@@ -108,3 +114,5 @@ def test_no_account_switches_to_a_belief_about_the_marginals(belief: Belief) -> 
 def test_an_unknown_belief_kind_is_refused_with_the_known_kinds() -> None:
     with pytest.raises(ChainError, match=f"belief kind is 'magic', but must be one of {', '.join(KINDS)}"):
         belief_from_dict({"kind": "magic"})
+    with pytest.raises(ChainError, match="belief kind is None"):
+        belief_from_dict({})
