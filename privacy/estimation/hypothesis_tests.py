@@ -114,22 +114,6 @@ class TripleCounts:
             total += np.bincount((path[:-2] * k + path[1:-1]) * k + path[2:], minlength=k**3)
         return cls(total.reshape(k, k, k))
 
-    def merge(self, other: TripleCounts) -> TripleCounts:
-        """Add two counts up.
-
-        Raises:
-            EstimationError: they differ in their number of states.
-        """
-        instance("other", other, TripleCounts)
-        if self.states != other.states:
-            raise EstimationError(f"counts: over {self.states} and {other.states} states: use the same bins")
-        return TripleCounts(self.counts + other.counts)
-
-    @property
-    def states(self) -> int:
-        """Number of states k."""
-        return len(self.counts)
-
 
 def order_test(triples: TripleCounts) -> ChiSquare:
     """Order 1 against order 2: does the state before the last tell more about the next?
@@ -200,9 +184,6 @@ def reversibility_test(counts: ArrayLike) -> ChiSquare:
     pi(x) P(x, y), are the antisymmetric t whose flow pi(x) P(x, y) t(x, y) has no divergence; the score in direction t
     is the sum of d t over x < y, its variance that of w t^2, and the supremum of score^2 / variance over circulations
     is G by projection. Counting Bowker's k (k - 1) / 2 degrees instead would hide what a circulation shows.
-
-    Args:
-        counts: Transitions, shape (k, k).
     """
     counts = table_of(counts)
     k = len(counts)
@@ -378,10 +359,6 @@ def outside(bounds: MixingBounds | DobrushinBounds, counts: TransitionCounts) ->
     The chain of a series is taken over all k states and without smoothing (theory section 7, item 5b). A series that
     never visits a state, or never leaves one, is outside: its smallest stationary probability is 0, or unknown. Rare
     states make the plug-in chains of short series stray, so the number tends to be too high.
-
-    Args:
-        bounds: the class.
-        counts: transitions per series.
 
     Returns:
         Names, sorted.

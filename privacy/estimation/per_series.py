@@ -131,15 +131,8 @@ class Contractions:
         return np.array([_sigma(chain) for chain in self.chains])
 
 
-def contractions(
-    counts: TransitionCounts, pseudo_visits: float = PSEUDO_VISITS, *, labels: Sequence[str] | None = None
-) -> Contractions:
-    """The curves of all series.
-
-    Args:
-        counts: Transitions per series.
-        pseudo_visits: Visits of the pooled row that are added to each row of a series, above 0.
-        labels: What messages call the states.
+def contractions(counts: TransitionCounts, *, labels: Sequence[str] | None = None) -> Contractions:
+    """The curves of all series; messages call the states by the labels.
 
     Raises:
         ChainError: The pooled chain is reducible.
@@ -148,8 +141,6 @@ def contractions(
     instance("counts", counts, TransitionCounts)
     if not counts.series:
         raise EstimationError("counts: there is no series: give the counts of at least one")
-    if not (math.isfinite(pseudo_visits) and pseudo_visits > 0):
-        raise EstimationError(f"pseudo_visits: {pseudo_visits} is not finite and above 0: {PSEUDO_VISITS} is usual")
     pooled = chain_from_counts(counts.pooled(), labels=labels)
     # not left to the curves: they are of the states that the steady state has, and here a state that is left for ever
     # would be dropped in silence, with all that it remembers
@@ -158,11 +149,11 @@ def contractions(
             "the pooled chain is reducible: not every state leads to every other, so it has no steady state with all "
             "of them: merge rare bins, or give more series"
         )
-    tables = counts.counts + pseudo_visits * pooled.transition
+    tables = counts.counts + PSEUDO_VISITS * pooled.transition
     chains = tuple(MarkovChain(table) for table in tables / tables.sum(axis=2, keepdims=True))
     curves = [contraction(chain, STEPS) for chain in chains]
     forward, backward = (np.array([pair[side] for pair in curves]) for side in (0, 1))
-    added = pseudo_visits * pooled.states
+    added = PSEUDO_VISITS * pooled.states
     short = int((counts.counts.sum(axis=(1, 2)) < ENOUGH * added).sum())
     return Contractions(chains, forward, backward, np.array([_sigma_of(*pair) for pair in curves]), STEPS, short)
 

@@ -1134,7 +1134,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="series count as long whatever is added to their rows",
         file="privacy/estimation/per_series.py",
-        old="added = pseudo_visits * pooled.states",
+        old="added = PSEUDO_VISITS * pooled.states",
         new="added = 1",
         tests=("tests/privacy/estimation/test_contraction.py",),
     ),

@@ -192,13 +192,11 @@ def test_homes_are_not_chains_of_order_1_that_stay_the_same(shared_data):
 
 
 class TestTripleCounts:
-    def test_are_counted_within_runs_and_add_up(self):
+    def test_are_counted_within_runs(self):
         first, second = np.array([0, 1, 1, 0, 1]), np.array([1, 1])
         one = TripleCounts.of_runs(2, [first, second])
         assert one.counts.sum() == 3
         assert one.counts[0, 1, 1] == one.counts[1, 1, 0] == one.counts[1, 0, 1] == 1
-        assert one.merge(one).counts.sum() == 6
-        assert one.states == 2
         with pytest.raises(ValueError, match="read-only"):
             one.counts[0, 0, 0] = 1
 
@@ -212,10 +210,6 @@ class TestTripleCounts:
         (lambda: TripleCounts.of_runs(2, [np.array([0, 2])]), r"a state lies outside 0 to 1"),
         (lambda: TripleCounts.of_runs(2, [np.array([[0]])]), r"must be one row of whole numbers"),
         (lambda: TripleCounts.of_runs(2, [np.array([0.5])]), r"must be one row"),  # pyright: ignore[reportArgumentType]
-        (
-            lambda: TripleCounts.of_runs(2, []).merge(TripleCounts.of_runs(3, [])),
-            r"over 2 and 3 states: use the same bins",
-        ),
         (lambda: homogeneity_test(np.ones((2, 2), dtype=int), np.ones((3, 3), dtype=int)), r"over 2 and 3 states"),
         (lambda: homogeneity_test(np.ones((2, 3), dtype=int), np.ones((2, 3), dtype=int)), r"shape is \(2, 3\)"),
         (lambda: reversibility_test(np.full((2, 2), -1)), r"a count is negative"),
