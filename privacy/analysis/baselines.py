@@ -57,9 +57,6 @@ def entry_dp(epsilon: float) -> Calibration:
 
     It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
     slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
-
-    Args:
-        epsilon: Target, finite and at least 2^-46.
     """
     target = accepted_loss(epsilon)
     notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
@@ -131,10 +128,6 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Cali
 
 def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
     """The influence matrix Gamma of `gk16`, shape (T, T): row i, column j is the influence of slot j on slot i.
-
-    Args:
-        chain: The chain.
-        length: Slots T of the window, at most `LONGEST_WINDOW`.
 
     Raises:
         ChainError: If the chain is meant to be stationary and is reducible.

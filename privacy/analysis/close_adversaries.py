@@ -220,10 +220,6 @@ def slowed(belief: Mapping[str, Any], factor: float) -> Form | None:
     mean of P^j, and the total variation between its rows at most the mean of eta_j. That holds for every member whose
     kernel stays, in both directions, because the reversal is slowed alike; m is each one given, and factor * m.
 
-    Args:
-        belief: The form that ``to_dict`` of a belief writes.
-        factor: At least 1.
-
     Returns:
         A form of the same kind, without certificates; None for a kind of which no slower one is known.
     """

@@ -622,10 +622,6 @@ class Utility:
 def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
     """Say what a purpose comes to under a belief.
 
-    Args:
-        belief: What is believed about every series.
-        purpose: What is to be published.
-
     Raises:
         ChainError: If the chosen mechanism has no noise for the belief.
         ValueError: If a number of the purpose is out of range, or no mechanism that hides correlated slots applies.

@@ -161,10 +161,7 @@ def log_growth(share: float | FloatArray, rho: float, t: FloatArray) -> FloatArr
 def log_start(growth: FloatArray, excess: float, t: FloatArray) -> FloatArray:
     """What a series adds to log E exp(t N) because it did not start in its stationary distribution.
 
-    Args:
-        growth: `log_growth` at the same exponents.
-        excess: U of the module; 0 for a stationary start.
-        t: Exponents.
+    ``growth`` is `log_growth` at the same exponents, ``excess`` is U of the module, 0 for a stationary start.
     """
     return np.log1p(excess * np.exp(np.maximum(t, 0) / 2 - growth / 2))
 

@@ -190,10 +190,7 @@ class Certificate:
 def certify(pair: Pair, certificate: Certificate, couplings: Sequence[Couplings | None] = (None, None)) -> bool:
     """Whether a certificate holds for a belief's member: only this is believed of what was computed or read.
 
-    Args:
-        pair: The member's directions.
-        certificate: What may hold.
-        couplings: What is to prove the matrix of each direction, whatever they are; found anew where there are none.
+    Couplings are to prove the matrix of each direction, whatever they are; they are found anew where there are none.
     """
     if not certificate.density > 0:
         return False

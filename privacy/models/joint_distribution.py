@@ -524,11 +524,7 @@ def log_marginal(network: BayesianNetwork, names: Sequence[str]) -> FloatArray:
     """The logarithm of P(X_names), one axis per name in the given order; minus infinity where the probability is 0.
 
     Only the variables and their ancestors matter. The others are summed out one by one, each time the one that makes
-    the smallest table.
-
-    Args:
-        network: The network.
-        names: The variables to keep, each once; none gives an array of one entry, 0.
+    the smallest table. Without names it is an array of one entry, 0.
 
     Raises:
         NetworkError: If a variable is unknown or repeated, or a table would have more than `LARGEST_FACTOR` entries.

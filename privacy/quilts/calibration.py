@@ -603,14 +603,7 @@ def pairwise(belief: Belief, epsilon: float, length: int | None = None) -> Calib
 
     The quilt is an instrument of the proof: the ratio of the output's densities under X_i = x and X_i = x' is bounded
     through any quilt of X_i, so the best may be taken for each pair. It is the loss that the quilt ledger counts.
-
-    Args:
-        belief: A chain, or a class of chains, as for ``mqm_exact``.
-        epsilon: Target, finite and at least 2^-46.
-        length: Slots of the window; None for an endless stream.
-
-    Raises:
-        ChainError: As for ``mqm_exact``.
+    Arguments and errors are those of ``mqm_exact``.
     """
     return _exact(belief, epsilon, length, literal=False, search=worst_pairwise, method="pairwise")
 

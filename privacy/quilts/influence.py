@@ -356,17 +356,13 @@ class SidedInfluence:
 
 
 def lemma_4_8(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
-    """Lemma 4.8 of [SWC17]: f(d) = log((pi_min + e^{-g d/2}) / (pi_min - e^{-g d/2})).
+    """Lemma 4.8 of [SWC17]: f(d) = log((pi_min + e^{-g d/2}) / (pi_min - e^{-g d/2})), d the lags.
 
     Infinite where e^{-g d/2} >= pi_min.
 
     The influence on the slot d later is at most f(d), on the slot d earlier at most 2 f(d), whatever the initial
     distribution ([SWC17] App. C.4). Computed as 2 artanh(e^{-g d/2} / pi_min), which keeps small values accurate, and
     rounded outward.
-
-    Args:
-        bounds: The class of chains.
-        lags: Distances d in slots, any shape.
     """
     check_mixing_bounds(bounds)
     faded = -bounds.gap / 2 * numbers("lags", lags)
@@ -380,7 +376,7 @@ def lemma_4_8_reach(bounds: MixingBounds) -> int:
 
 
 def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
-    """The spectral form: f(d) = log((1 + D) / (1 - D)) with D = rho^d (1 / pi_min - 1).
+    """The spectral form: f(d) = log((1 + D) / (1 - D)) with D = rho^d (1 / pi_min - 1), d the lags.
 
     Infinite where D >= 1. Never above Lemma 4.8: rho <= e^{-g/2} for either kind of gap, and 1 / pi_min - 1 is less
     than 1 / pi_min.
@@ -390,10 +386,6 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     second eigenvalue of P P* counted with multiplicity. So |P^t(x, y) / pi(y) - 1| <= rho^t sqrt((1 / pi(x) - 1) (1 /
     pi(y) - 1)) <= D, and a ratio of two rows is at most (1 + D) / (1 - D). P* has the same pi and rho, so the same f
     bounds the slot d earlier of a chain that starts stationary; for any other start it is 2 f, as for the lemma.
-
-    Args:
-        bounds: The class of chains; its ``rho`` minds which kind of gap it holds.
-        lags: Distances d in slots, any shape.
     """
     check_mixing_bounds(bounds)
     lags = numbers("lags", lags)
@@ -427,11 +419,7 @@ def mixing_influence(
 ) -> SidedInfluence:
     """A closed form for every lag up to ``lags``, as one pair with 2 f on the left and f on the right.
 
-    Args:
-        bounds: The class of chains.
-        lags: How many lags.
-        bound: Which closed form.
-        stationary: Whether all chains start in their stationary distribution, which makes the left side f, too.
+    Where all chains start in their stationary distribution, the left side is f, too.
     """
     lags = whole("lags", lags, "give how many slots to look ahead", least=1, most=MAX_LAGS)
     single = closed_form(bounds, np.arange(1, lags + 1), bound)[np.newaxis, :]
