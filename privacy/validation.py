@@ -32,8 +32,6 @@ MOST_SLOTS = 2**53
 LEAST_EPSILON = 2.0**-46
 """The least loss that noise is calibrated for: a slot alone needs a scale of 1 / epsilon, and 2^46 is the largest."""
 
-_LONGEST_SHOWN = 2**64
-
 
 def number(name: str, value: SupportsFloat, advice: str) -> float:
     """Return ``value`` as a float: infinite where it is too large for one.
@@ -100,9 +98,9 @@ def whole(name: str, value: SupportsIndex, advice: str, *, least: int | None = N
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}: {advice}") from None
     if least is not None and found < least:
-        raise ValueError(f"{name} is {_shown(found)}, but must be at least {least}: {advice}")
+        raise ValueError(f"{name} is {found}, but must be at least {least}: {advice}")
     if most is not None and found > most:
-        raise ValueError(f"{name} is {_shown(found)}, but must be at most {most}: {advice}")
+        raise ValueError(f"{name} is {found}, but must be at most {most}: {advice}")
     return found
 
 
@@ -114,13 +112,6 @@ def a_slot(name: str, value: SupportsIndex, advice: str, *, least: int = -MOST_S
         ValueError: If it is out of range.
     """
     return whole(name, value, advice, least=least, most=MOST_SLOTS)
-
-
-def _shown(value: int) -> str:
-    """A whole number, or how long it is where that is longer than a line."""
-    if abs(value) <= _LONGEST_SHOWN:
-        return str(value)
-    return f"a number of {value.bit_length()} bits"
 
 
 def as_list(name: str, values: object, what: str, refusal: type[Exception] = TypeError) -> list[Any]:

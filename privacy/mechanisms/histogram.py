@@ -320,14 +320,10 @@ def checked_counts(counts: ArrayLike, bins: int | None = None) -> NDArray[np.int
         ValueError: the shape or the range is wrong. No count is named in a message.
     """
     given = as_array("counts", counts)
-    kind: object = given.dtype
-    if given is not counts and given.dtype.kind in "iu":
-        # of True among numbers numpy makes 1
-        flags = (bool, np.bool_)
-        kind = bool if any(isinstance(one, flags) for one in np.array(counts, dtype=object).flat) else kind
-    if kind is bool or given.dtype.kind not in "iu":
-        name = getattr(kind, "__name__", kind)
-        raise TypeError(f"counts: the type is {name}, the limit is whole numbers: count cells, do not weigh them")
+    if given.dtype.kind not in "iu":
+        raise TypeError(
+            f"counts: the type is {given.dtype}, the limit is whole numbers: count cells, do not weigh them"
+        )
     if bins is not None and (given.ndim != _COUNT_AXES or given.shape[1] != bins):
         one_row = ": for one row give [counts]" if given.shape == (bins,) else ""
         raise ValueError(

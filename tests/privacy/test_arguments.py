@@ -347,9 +347,7 @@ def test_an_epsilon_near_0_has_noise_or_is_refused_in_words(belief):
             forward_backward(belief, epsilon)
 
 
-@pytest.mark.parametrize(
-    "slot", [MOST_SLOTS + 1, -MOST_SLOTS - 1, 10**40, 10**5000], ids=["above", "below", "far", "longer than a page"]
-)
+@pytest.mark.parametrize("slot", [MOST_SLOTS + 1, -MOST_SLOTS - 1, 10**40], ids=["above", "below", "far"])
 def test_a_ledger_refuses_slots_that_no_float_holds(slot):
     ledger = Ledger(BOUNDS, 1.0)
     with pytest.raises(ValueError, match=r"(start|stop) is .* but must be at (least|most) -?9007199254740992"):

@@ -60,7 +60,7 @@ class ContractOfAMechanism:
     def test_takes_no_rows(self) -> None:
         assert self.make(3).randomise(np.zeros((0, 3), dtype=np.int64)).shape == (0, 3)
 
-    @pytest.mark.parametrize("counts", [COUNTS.astype(float), COUNTS.astype(bool), [[1.0, 2.0, 3.0]], [[True, 2, 3]]])
+    @pytest.mark.parametrize("counts", [COUNTS.astype(float), COUNTS.astype(bool), [[1.0, 2.0, 3.0]]])
     def test_refuses_counts_of_another_type(self, counts: Any) -> None:
         with pytest.raises(TypeError, match=r"counts: the type is .* whole numbers"):
             self.make(3).randomise(counts)
