@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -44,21 +43,13 @@ _LONGEST_INTEGER = 19
 _WITH_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([.'\u2019 \u00a0\u202f]\d{3})+)(,\d+)?")
 _COMMA_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _POINT_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
-#: Numbers that surely have marks between thousands: two of one kind, one of another kind than that before decimals, or
-#: an apostrophe or a blank.
-GROUPED = re.compile(
-    r"[-+]?[1-9]\d{0,2}((\.\d{3})+,\d+|(,\d{3})+\.\d+|(\.\d{3}){2,}|(,\d{3}){2,}"
-    r"|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
-)
 _BELOW_THOUSAND = re.compile(r"[-+]?\d{1,3}")
 _DIGIT = re.compile(r"\d")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-#: Days; and numbers and times, which are no names of columns.
-_DAY = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?")
-_DATA = re.compile(rf"[-+]?[\d.]*\d([eE][-+]?\d+)?|{_DAY.pattern}")
-
-#: Lines that are looked at for the names of the columns, where these are not in the first one.
-_LINES_ABOVE = 50
+#: Numbers and times, which are no names of columns.
+_DATA = re.compile(
+    r"[-+]?[\d.]*\d([eE][-+]?\d+)?|(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([T ]\d.*)?"
+)
 
 #: The error handler of codecs that writes a question mark for every byte that is no text.
 _MARK = "quiltstream-mark"
@@ -80,39 +71,13 @@ def layout_of(path: Path, value: str | None = None) -> Layout:
     encoding, lines = _lines(path)
     delimiter = _delimiter(path, *lines)
     names, *rows = csv.reader(lines, delimiter=delimiter)
-    _check_names(path, names, rows)
+    _check_names(path, names)
     columns = _columns(names, rows)
     has_commas = any(_has_commas(cells, delimiter) for name, cells in columns if name == value or value not in names)
     given = {name: kept for name, cells in columns if (kept := {*cells} - {*MISSING})}
     grouped = tuple(name for name, cells in given.items() if not has_commas and _may_be_grouped(cells))
     texts = tuple(name for name, cells in given.items() if _are_texts(cells, is_hour=HOUR.search(name) is not None))
     return Layout(encoding, delimiter, "," if has_commas else ".", grouped, texts)
-
-
-def header_below(path: Path, *, timed: bool = False) -> str:
-    """What to do where a line below the first one looks like the names of the columns; empty where none does.
-
-    One that is to be ``timed`` has the name of a time.
-    """
-    lines = _decoded(path)[1][:_LINES_ABOVE]
-    for delimiter in _DELIMITERS:
-        rows: list[list[str]] = []
-        with suppress(csv.Error):
-            rows += (next(csv.reader([line], delimiter=delimiter), []) for line in lines)
-        for at in range(1, len(rows) - 1):
-            if _are_names(rows[at], rows[at + 1]) and (not timed or any(map(TIME.search, rows[at]))):
-                return f"line {at + 1} looks like the header: take away the {plural(at, 'line')} above it"
-    return ""
-
-
-def _are_names(names: list[str], below: list[str]) -> bool:
-    """Whether a line has the names of the columns: no data, a time by its name or below it, and data below."""
-    given = [name.strip() for name in names if name.strip()]
-    is_data = any(map(_DATA.fullmatch, given))
-    cells = [cell.strip() for cell in below]
-    is_timed = any(map(TIME.search, given)) or any(map(_DAY.fullmatch, cells))
-    is_wide = len(given) > 1 and len(names) == len(below)
-    return is_wide and not is_data and is_timed and any(map(_DATA.fullmatch, cells))
 
 
 def batches_of(layout: Layout, file: BinaryIO) -> Iterator[pa.RecordBatch]:
@@ -139,18 +104,13 @@ def _encoding(sample: bytes) -> Encoding:
     return "windows-1252"
 
 
-def _decoded(path: Path) -> tuple[Encoding, list[str]]:
-    """The encoding of a file, and the lines of what is looked at of it."""
+def _lines(path: Path) -> tuple[Encoding, list[str]]:
+    """The encoding of a file, and its first lines that are not blank."""
     with open_text(str(path)) as file:
         sample = file.read(_BYTES)
     encoding = _encoding(sample)
-    return encoding, sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace").splitlines()
-
-
-def _lines(path: Path) -> tuple[Encoding, list[str]]:
-    """The encoding of a file, and its first lines that are not blank."""
-    encoding, lines = _decoded(path)
-    lines = [line for line in lines if line.strip()]
+    text = sample.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise CommandError(f"{path}: it is empty; give a file that holds readings", ExitCode.SOURCE)
     if any(unicodedata.category(character) == "Cc" for character in lines[0] if character != "\t"):
@@ -166,7 +126,6 @@ def _delimiter(path: Path, header: str, *others: str) -> str:
     widths = {one: _joint_width(one, header, *others) for one in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=widths.__getitem__)
     if not widths[delimiter]:
-        _check_ends(path, header, others)
         _check_first(path, header, others, delimiter)
     return delimiter
 
@@ -177,20 +136,6 @@ def _joint_width(delimiter: str, header: str, *others: str) -> int:
     return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
 
 
-def _check_ends(path: Path, header: str, others: Sequence[str]) -> None:
-    """Check that the lines below the first one do not alone end with a delimiter."""
-    for delimiter in _DELIMITERS:
-        width = _width(header, delimiter)
-        ends = [line for line in others if line.rstrip(" ").endswith(delimiter)]
-        longer = sum(_width(line, delimiter) == width + 1 for line in ends)
-        if width > 1 and longer and longer * 2 >= len(others):
-            raise CommandError(
-                f"{path}: its first line has {width} columns, and the lines below it end with a delimiter after as "
-                "many; end the first line with one, too, or take it away from the others",
-                ExitCode.SOURCE,
-            )
-
-
 def _check_first(path: Path, header: str, others: Sequence[str], delimiter: str) -> None:
     """Check that some line has as many columns as the first one, which a remark above the names has not."""
     if not others or _width(header, delimiter) in {_width(line, delimiter) for line in others}:
@@ -199,11 +144,7 @@ def _check_first(path: Path, header: str, others: Sequence[str], delimiter: str)
     delimiter = max(_DELIMITERS, key=usual.__getitem__)
     raise CommandError(
         f"{path}: its first line has {plural(_width(header, delimiter), 'column')}, and the lines below it have "
-        f"{usual[delimiter]}; "
-        + (
-            header_below(path)
-            or "begin the file with a line of the names of all columns, and take away what is above it"
-        ),
+        f"{usual[delimiter]}; begin the file with a line of the names of all columns, and take away what is above it",
         ExitCode.SOURCE,
     )
 
@@ -212,24 +153,17 @@ def _width(line: str, delimiter: str) -> int:
     return len(next(csv.reader([line], delimiter=delimiter)))
 
 
-def _check_names(path: Path, names: list[str], rows: list[list[str]]) -> None:
-    """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time.
-
-    A title that has as many columns names no time, and has no data below it.
-    """
+def _check_names(path: Path, names: list[str]) -> None:
+    """Check that the first line is no data: whole numbers, as of meters or hours, are names beside that of a time."""
     whole = [name.strip() for name in names if name.strip().isdecimal()]
     others = [name for name in names if not name.strip().isdecimal()]
     are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(TIME.search, others))
     if any(_DATA.fullmatch(name.strip()) for name in others) or (whole and not are_names):
         raise CommandError(
-            f"{path}: its first line looks like data, not like the names of columns; "
-            + (header_below(path) or "put a line of names above it, for example meter,time,kwh"),
+            f"{path}: its first line looks like data, not like the names of columns; begin the file with a line of names, "
+            "for example meter,time,kwh",
             ExitCode.SOURCE,
         )
-    if rows and not any(map(TIME.search, names)) and not _are_names(names, rows[0]):
-        below = header_below(path, timed=True)
-        if below:
-            raise CommandError(f"{path}: its first line names no time; {below}", ExitCode.SOURCE)
 
 
 def _columns(names: list[str], rows: list[list[str]]) -> list[tuple[str, tuple[str, ...]]]:
@@ -248,15 +182,14 @@ def _has_commas(column: Iterable[str], delimiter: str) -> bool:
     cells = [cell for cell in column if _DIGIT.search(cell)]
     commas = [cell for cell in cells if "," in cell]
     are_thousands = delimiter != ";" and all(map(_COMMA_THOUSANDS.fullmatch, commas))
-    points = [] if any(map(GROUPED.fullmatch, cells)) else [cell for cell in cells if "." in cell]
+    points = [cell for cell in cells if "." in cell and "," not in cell]
     return len(commas) > len(points) and all(map(_WITH_COMMA.fullmatch, cells)) and not are_thousands
 
 
 def _may_be_grouped(cells: set[str]) -> bool:
     """Whether all numbers with a point are as thousands are written, and all others whole and smaller."""
     points = {cell for cell in cells if _POINT_THOUSANDS.fullmatch(cell)}
-    is_seen = len(points) < len(cells) or any(map(GROUPED.fullmatch, points))
-    return bool(points) and is_seen and all(map(_BELOW_THOUSAND.fullmatch, cells - points))
+    return 0 < len(points) < len(cells) and all(map(_BELOW_THOUSAND.fullmatch, cells - points))
 
 
 def _are_texts(cells: set[str], *, is_hour: bool) -> bool:

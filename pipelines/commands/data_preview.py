@@ -34,14 +34,14 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US, HOUR_US, format_instant
-from ...transforms.common.batches import HIGHEST_US, Problem, is_text_type
+from ...transforms.common.batches import HIGHEST_US, is_text_type
 from ...transforms.formats.avro import whole_records
 from ...transforms.formats.csv import csv_rows
 from ...transforms.formats.paths import SourceFileError, open_text
 from ...transforms.formats.rows import MISSING, Columns, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
-from .csv_preview import FEWEST_SERIES, GROUPED, HOUR, TIME, Layout, batches_of, header_below, layout_of
+from .csv_preview import FEWEST_SERIES, HOUR, TIME, Layout, batches_of, layout_of
 
 #: Formats by the endings of files, and endings of packed files of text.
 FORMATS: dict[str, FileFormat] = {
@@ -165,29 +165,20 @@ MALFORMED = (
     "and take line breaks out of fields"
 )
 
-#: What to do about values that are no number, whatever they are, and where a mark of theirs may mean two things.
+#: What to do about values that are no number.
 NO_NUMBER = (
     "where a mark stands between their thousands, as in 1.503,5 or 1'503, write them without it; where it stands "
     "before decimals, set readings.decimal"
 )
-UNSURE = (
-    "a point or comma, as in 1.503, may stand before decimals or between thousands: see which; readings.decimal names "
-    "the mark before decimals"
-)
-_SURE = "marks stand between thousands, as in 1.503,5 or 1'503"
-_WRITE = "write its numbers with one mark before decimals, and without a mark between thousands"
 
 #: What to do with columns of objects or lists.
 NESTED = "are not looked into: make each of their fields a column of its own"
 
-#: Numbers with points, commas, apostrophes or blanks between thousands, and another mark before decimals; and those
-#: with one point or comma, whatever it means.
-_MAY_BE_GROUPED = re.compile(
-    r"[-+]?[1-9]\d{0,2}((\.\d{3})+(,\d+)?|(,\d{3})+(\.\d+)?|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)"
+#: Numbers with a mark between thousands, with another mark before decimals than the others, or with a unit behind them.
+_MARKED = re.compile(
+    r"[-+]?(\d{1,3}([.,'\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?|\d+[.,]\d+"
+    r"|\d+([.,]\d+)*\s*([kKMm]?[wW]([hH])?|m[3³]|[kKMG]?[jJ]))"
 )
-_WITH_MARK = re.compile(r"[-+]?\d+[.,]\d+")
-_WITH_UNIT = re.compile(r"[-+]?\d+([.,]\d+)*\s*([kKMm]?[wW]([hH])?|m[3³]|[kKMG]?[jJ])")
-_GROUP_MARK = re.compile(r"[.,'\u2019 \u00a0\u202f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +222,7 @@ class Beside:
 
     numbers: tuple[str, ...]
     labels: tuple[str, ...]  # of few texts
-    unread: tuple[str, ...]  # of numbers, of which a run reads none because of their marks
+    unread: tuple[str, ...]  # of numbers that a run does not read for the marks or units in them
     without: tuple[str, ...]  # all of a wide table
     nested: tuple[str, ...]  # of objects or lists
 
@@ -243,7 +234,6 @@ class Lost:
     malformed: float  # share of the lines of a CSV file that are rejected as a whole
     no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
     no_number: float  # share of the values that are there and no number; 0 of labels
-    unsure: bool  # whether the mark of some of them may be that before decimals
     alike: int  # names of series that differ from another one by blanks or the form of letters alone
 
 
@@ -275,14 +265,6 @@ class _FirstRows:
     complete: bool  # whether these are all rows
     layout: Layout
     table: pa.Table  # the rows, their numbers of a type of numbers
-    unread: frozenset[str] = frozenset()  # columns of which a run reads no number, because of the marks in them
-    # columns with a point or comma that may stand before decimals or between thousands
-    unsure: frozenset[str] = frozenset()
-
-    def refusal(self, names: Sequence[str]) -> CommandError:
-        """The error about columns that are unread."""
-        what = UNSURE if self.unsure.intersection(names) else _SURE
-        return CommandError(f"{self.path}: a run reads no number in {_listed(list(names))}: {what}; {_WRITE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +369,6 @@ def _lost(found: _FirstRows, seen: _Seen) -> Lost:
         malformed=_malformed(found, columns.time[0]) if found.format == "csv" else 0.0,
         no_time=0.0 if columns.wide is not None else float((seen.instants == -1).mean()),
         no_number=_no_number(found.written, columns.measured, found.layout.decimal),
-        unsure=not found.unsure.isdisjoint(columns.measured),
         alike=alike(_names_of(found.table, columns)),
     )
 
@@ -397,9 +378,6 @@ def _check(found: _FirstRows, columns: ColumnRoles, lost: Lost) -> None:
     path, table = found.path, found.table
     if lost.malformed == 1:
         raise CommandError(f"{path}: a run rejects every line of it: {MALFORMED}", ExitCode.SOURCE)
-    measured = [name for name in columns.measured if _is_number(table[name].type)]
-    if measured and found.unread.issuperset(measured):
-        raise found.refusal(measured)
     is_formatted = found.format != "csv" and columns.time_format is not None and len(columns.time) == 1
     if is_formatted and _is_number(table[columns.time[0]].type):
         raise CommandError(
@@ -501,9 +479,9 @@ def _beside(found: _FirstRows, columns: ColumnRoles) -> Beside:
     others = [name for name in table.column_names if name not in taken]
     labels = [] if is_wide else [name for name in _label_columns(table, columns.time) if name in others]
     return Beside(
-        numbers=tuple(name for name in others if _is_number(table[name].type) and name not in found.unread),
+        numbers=tuple(name for name in others if _is_number(table[name].type)),
         labels=tuple(name for name in labels if _times_of(table.select([name])) is None),
-        unread=tuple(name for name in others if name in found.unread),
+        unread=tuple(name for name in others if _is_marked(table, name)),
         without=tuple(others) if is_wide else (),
         nested=tuple(name for name in others if pa.types.is_nested(table[name].type)),
     )
@@ -670,8 +648,11 @@ def _with_single_names(path: Path, table: pa.Table) -> pa.Table:
     table = table.select(kept)
     for name, count in twice.items():
         if name in table.column_names:
-            way = ("" if name.strip() else header_below(path)) or "rename all but one"
-            raise CommandError(f"{path}: it has {count} columns {name!r}; {way}", ExitCode.SOURCE)
+            raise CommandError(
+                f"{path}: it has {count} columns {name!r}; rename all but one, or take away lines above the names of "
+                "the columns",
+                ExitCode.SOURCE,
+            )
     return table
 
 
@@ -694,10 +675,8 @@ def _with_numbers(first: _FirstRows, value: str | None) -> _FirstRows:
     What has digits and is none stays text: names of rooms and contracts, stages of sleep. A name of a measured value
     tells one from the other. Where none has, or for the column that is asked for, nearly all must be numbers and the
     marks without a digit; in a file whose columns have types, a text without marks and fractions is one on purpose.
-
-    A number that a run rejects for the marks in it counts as one, so that such numbers become no labels.
     """
-    table, unread, unsure = first.table, set[str](), set[str]()
+    table = first.table
     texts = [
         name
         for name in table.column_names
@@ -705,25 +684,18 @@ def _with_numbers(first: _FirstRows, value: str | None) -> _FirstRows:
     ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
-        if not is_named and name != value and any(map(VALUE.search, {*_number_columns(table)} - unread)):
+        if not is_named and name != value and any(map(VALUE.search, _number_columns(table))):
             continue
-        found = _as_numbers(table[name].combine_chunks(), first, is_named=is_named)
-        if found is None:
-            continue
-        numbers, is_readable, is_unsure = found
-        unsure |= {name} if is_unsure else set()
-        unread |= set() if is_readable else {name}
-        table = table.set_column(table.column_names.index(name), name, numbers)
-    return replace(first, table=table, unread=frozenset(unread), unsure=frozenset(unsure))
+        numbers = _as_numbers(table[name].combine_chunks(), first, is_named=is_named)
+        if numbers is not None:
+            table = table.set_column(table.column_names.index(name), name, numbers)
+    return replace(first, table=table)
 
 
-def _as_numbers(column: pa.Array, first: _FirstRows, *, is_named: bool) -> tuple[pa.Array, bool, bool] | None:
-    """A column as numbers, whether a run reads some, and whether marks may mean two things; ``None`` if it is text."""
+def _as_numbers(column: pa.Array, first: _FirstRows, *, is_named: bool) -> pa.Array | None:
+    """A column as numbers; ``None`` if it is text."""
     numbers, problems = read_values(column, decimal=first.layout.decimal)
     known = ~np.logical_or.reduce([np.zeros(len(numbers), dtype=bool), *(problem.rows for problem in problems)])
-    is_readable = bool(known.any())
-    grouped, doubtful = _read_marked(column, numbers, problems)
-    known |= grouped | doubtful
     missing = sum(problem.rows.sum() for problem in problems if problem.reason is RejectReason.MISSING_VALUE)
     if not known.any() or known.sum() < (_HALF if is_named else _NEARLY_ALL) * (len(numbers) - missing):
         return None
@@ -732,43 +704,7 @@ def _as_numbers(column: pa.Array, first: _FirstRows, *, is_named: bool) -> tuple
         on_purpose = first.format != "csv" and not marks and not (numbers[known] % 1).any()
         if on_purpose or any(map(_DIGITS.search, marks)):
             return None
-    lost = ~known | doubtful if is_readable else ~known
-    return pa.array(numbers, mask=lost), is_readable, bool(doubtful.any())
-
-
-def _read_marked(
-    column: pa.Array, numbers: npt.NDArray[np.float64], problems: list[Problem]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Put numbers that a run rejects for the marks in them in their rows.
-
-    Returns:
-        The rows with marks that surely stand between thousands, because they do so in some number of the column, and
-        those with a point or comma that may stand before decimals, each of shape (n,).
-    """
-    grouped, doubtful = np.zeros((2, len(numbers)), dtype=np.bool_)
-    for problem in problems:
-        if problem.reason is not RejectReason.NOT_A_NUMBER:
-            continue
-        encoded = pc.dictionary_encode(column.filter(pa.array(problem.rows)))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-        texts = [str(text).strip() for text in encoded.dictionary.to_pylist()]
-        marks = {_mark_of(text) for text in texts if GROUPED.fullmatch(text)}
-        is_grouped = [_mark_of(text) in marks and _MAY_BE_GROUPED.fullmatch(text) is not None for text in texts]
-        is_doubtful = [_WITH_MARK.fullmatch(text) is not None for text in texts]
-        each = [
-            float(text.replace(_mark_of(text) if sure else "", "").replace(",", ".")) if sure or doubt else np.nan
-            for text, sure, doubt in zip(texts, is_grouped, is_doubtful, strict=True)
-        ]
-        at = np.asarray(encoded.indices)
-        numbers[problem.rows] = np.array(each, dtype=np.float64)[at]
-        grouped[problem.rows] = np.array(is_grouped, dtype=np.bool_)[at]
-        doubtful[problem.rows] = np.array(is_doubtful, dtype=np.bool_)[at]
-    return grouped, doubtful & ~grouped
-
-
-def _mark_of(text: str) -> str:
-    """The first mark in a number; empty where there is none."""
-    mark = _GROUP_MARK.search(text)
-    return "" if mark is None else mark[0]
+    return pa.array(numbers, mask=~known)
 
 
 def _wide_times(table: pa.Table) -> _Seen | None:
@@ -821,25 +757,24 @@ def _wide_series(table: pa.Table) -> _Seen | None:
 
 
 def _long(found: _FirstRows, value: str | None) -> _Seen:
-    """A table with a row for each reading; what a run cannot read is taken for its value last."""
+    """A table with a row for each reading."""
     table = found.table
     times = _times_of(table)
     if times is None:
         way = "convert the file, or build the readings in a pipeline of your own (docs/guides/own-pipeline.md)"
+        way = f"take away lines above the names of the columns, {way}" if found.format == "csv" else way
         counted = [name for name in _number_columns(table) if TIME.search(name)]
         if counted:  # one of seconds since 1970 would be a time
             way = f"write the numbers in {_listed(counted)}, such as days of a spreadsheet, as 2024-03-01 00:15"
-        header = header_below(found.path) if found.format == "csv" else ""
         raise CommandError(
             f"{found.path}: none of its columns, {_listed(table.column_names)}, looks like a time; "
-            + (header or f"{_flatten(table)}{way}")
+            f"{_flatten(table)}{way}"
         )
     label = _label(found, times.columns, value)
     if label is not None:
         return _labelled(found, times, label)
     series = _series(table, times.columns)
     series = series or _series_of_floats(found, times.instants, value)
-    series = series or _series_of_marked(found, times.instants, value)
     numbers = [name for name in _number_columns(table) if name not in {*times.columns, series}]
     value = _value(found, numbers, value)
     codes, names = _codes(table, series)
@@ -847,21 +782,21 @@ def _long(found: _FirstRows, value: str | None) -> _Seen:
     return _Seen(roles, codes, times.instants, _numbers(table, value))
 
 
-def _value(found: _FirstRows, every: list[str], wanted: str | None) -> str:
+def _value(found: _FirstRows, numbers: list[str], wanted: str | None) -> str:
     """Of some columns of numbers that of the value: the one that is asked for, or the likeliest."""
     path, table = found.path, found.table
-    numbers = [name for name in every if name not in found.unread]
     if wanted in numbers or (wanted is None and numbers):
         return wanted or min(numbers, key=lambda name: not VALUE.search(name))
-    unread = [name for name in every if name in found.unread and wanted in (name, None)]
-    if unread:
-        raise found.refusal(unread)
+    marked = [name for name in table.column_names if wanted in (name, None) and _is_marked(table, name)]
+    if marked:
+        raise CommandError(
+            f"{path}: numbers in {_listed(marked)} have marks between thousands, two marks before decimals or units "
+            "behind them, as 1.503,5 or 0.5 kWh, and a run does not read them: write them as 1503.5"
+        )
     if wanted is None:
-        united = [name for name in table.column_names if is_text_type(table[name].type) and _has_units(table, name)]
-        said = f"a unit stands behind each number in {_listed(united)}, as in 0.5 kWh: write the numbers alone"
         raise CommandError(
             f"{path}: none of its columns, {_listed(table.column_names)}, holds numbers to measure; {_flatten(table)}"
-            + (said if united else "convert the file")
+            "convert the file"
         )
     there, what = "no column of numbers", "name a column of labels"
     if numbers:
@@ -869,10 +804,13 @@ def _value(found: _FirstRows, every: list[str], wanted: str | None) -> str:
     raise CommandError(f"--value {wanted!r}: {path} has {there}; {_flatten(table)}{what}")
 
 
-def _has_units(table: pa.Table, name: str) -> bool:
-    """Whether nearly all texts of a column are numbers with a unit behind them."""
+def _is_marked(table: pa.Table, name: str) -> bool:
+    """Whether a column has texts that are numbers with marks or units, nearly all beside plain ones."""
+    if not is_text_type(table[name].type):
+        return False
     tried = _tried([str(text).strip() for text in table[name].drop_null().to_pylist()])
-    return bool(tried) and sum(bool(_WITH_UNIT.fullmatch(one)) for one in tried) >= _NEARLY_ALL * len(tried)
+    others = [one for one in tried if not one.isdecimal()]
+    return bool(others) and sum(bool(_MARKED.fullmatch(one)) for one in others) >= _NEARLY_ALL * len(others)
 
 
 def _labelled(found: _FirstRows, times: _Times, label: str) -> _Seen:
@@ -885,7 +823,6 @@ def _labelled(found: _FirstRows, times: _Times, label: str) -> _Seen:
         times = begin
     until = None if end is None else end.columns[0]
     series = _series(table.drop_columns([label, *([] if until is None else [until])]), times.columns)
-    series = series or _series_of_marked(found, times.instants, label)
     codes, names = _codes(table, series)
     roles = times.beside(series=series, names=names, value=label, labels=_texts(table, label), until=until)
     numbers = np.full(len(times.instants), np.nan)
@@ -902,9 +839,10 @@ def _label(found: _FirstRows, time: tuple[str, ...], value: str | None) -> str |
     """The column of labels: texts of few values, by its name, or because nothing is measured that can be read."""
     table = found.table
     if value is not None:
-        return value if value in table.column_names and is_text_type(table[value].type) and value not in time else None
+        is_text = value in table.column_names and is_text_type(table[value].type)
+        return value if is_text and value not in time and not _is_marked(table, value) else None
     labels = _label_columns(table, time)
-    numbers = {*_number_columns(table)} - {*time} - found.unread
+    numbers = {*_number_columns(table)} - {*time}
     if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
         return None
     likely = [name for name in labels if _LABEL.search(name)]
@@ -919,7 +857,7 @@ def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not HOUR.search(name)}
     most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
     few = [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
-    return [name for name in few if not _has_units(table, name)]
+    return [name for name in few if not _is_marked(table, name)]
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
@@ -931,6 +869,7 @@ def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
 def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
     texts = [name for name in others if is_text_type(table[name].type) and not HOUR.search(name)]
+    texts = [name for name in texts if SERIES.search(name) or not _is_marked(table, name)]
     whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
     numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
     # whether somebody is at home is no name of one
@@ -964,13 +903,6 @@ def _series_of_floats(found: _FirstRows, instants: npt.NDArray[np.int64], value:
             "integers; convert it to text"
         )
     return name
-
-
-def _series_of_marked(found: _FirstRows, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
-    """A column of numbers with marks, none of them read, that tells the rows of one time apart: texts to a run."""
-    names = (name for name in found.table.column_names if name in found.unread)
-    others = (name for name in names if name != value and not VALUE.search(name))
-    return next((name for name in others if _tells_apart(found.table, name, instants)), None)
 
 
 def _tells_apart(table: pa.Table, name: str, instants: npt.NDArray[np.int64]) -> bool:

@@ -51,7 +51,6 @@ from .data_preview import (
     NESTED,
     NO_NUMBER,
     STAMPS_END,
-    UNSURE,
     Look,
     is_doubled,
     local_times,
@@ -106,9 +105,6 @@ _STAMPS_END = (
 _THOUSANDS = (
     "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
     "separates thousands, write them without it"
-)
-_NOT_READ = (
-    "numbers with marks that a run does not read; --value NAME sets readings.decimal by the column that it names alone"
 )
 _AS_MANY = "as many as the data fill"
 _AMBIGUOUS = "reads the times too: see which is right, and set time_format"
@@ -764,7 +760,6 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
     not_used += "one alone is, use --value"
     if is_long:
         not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
-    marks = UNSURE if lost.unsure else NO_NUMBER
     no_time = _NO_HOUR if look.measured.interval_us == HOUR_US else _NO_TIME
     are_ends = not look.measured.rises and any(map(STAMPS_END.search, columns.time))
     is_again = look.measured.again >= _MANY_AGAIN
@@ -777,12 +772,12 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
         ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {no_time}"),
         ("ends", are_ends, _STAMPS_END),
         ("value", True, _said_value(look, watts)),
-        ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {marks}"),
+        ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {NO_NUMBER}"),
         ("thousands", is_long and columns.value in look.layout.grouped, _THOUSANDS),
         ("counter", look.measured.rises, _COUNTER if is_long else _WIDE_COUNTER),
         ("not used", numbers, not_used),
         ("nested", beside.nested, f"objects and lists, as in {listed(beside.nested, _SHOWN)}, {NESTED}"),
-        ("not read", beside.unread, f"{listed(beside.unread, _SHOWN)}: {_NOT_READ}"),
+        ("not read", beside.unread, f"numbers in {listed(beside.unread, _SHOWN)}: {NO_NUMBER}"),
         ("labels", beside.labels, f"in {', '.join(beside.labels[:_SHOWN])}: --value counts them"),
         ("made public", beside.without, _PUBLIC_NAMES.format(len(beside.without), listed(beside.without, _SHOWN))),
         ("day or month", look.ambiguous is not None, f"{look.ambiguous} {_AMBIGUOUS}"),

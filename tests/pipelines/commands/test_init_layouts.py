@@ -25,7 +25,6 @@ import pytest
 
 from quiltstream.pipelines.commands import data_preview
 from quiltstream.pipelines.commands.data_preview import slot_of
-from quiltstream.pipelines.console import plural
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.places import Constant, RegisterValue
@@ -603,34 +602,24 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("above", "mark", "count", "begin"),
+    ("above", "mark", "said"),
     [
-        ("Datum;;\nKunde;4711;\n\n", ";", 3, "it has 2 columns '';"),
-        ("Zeitraum\n\n", ";", 2, "none of its columns, Zeitraum, looks like a time;"),
-        ("Lastgang\n", ",", 1, "its first line has 1 column, and the lines below it have 3;"),
-        ("2024-03-01;2024-03-02;\n", ";", 1, "its first line looks like data,"),
-        ("Export;erzeugt 2024;\n", ";", 1, "its first line names no time;"),
+        (
+            "Datum;;\nKunde;4711;\n\n",
+            ";",
+            "it has 2 columns ''; rename all but one, or take away lines above the names",
+        ),
+        ("Zeitraum\n\n", ";", "none of its columns, Zeitraum, looks like a time; take away lines above the names"),
+        ("Lastgang\n", ",", "its first line has 1 column, and the lines below it have 3; begin the file with a line"),
     ],
 )
-def test_lines_above_the_names_of_the_columns_are_counted(
-    tmp_path: Path, above: str, mark: str, count: int, begin: str
+def test_lines_above_the_names_of_the_columns_are_to_be_taken_away(
+    tmp_path: Path, above: str, mark: str, said: str
 ) -> None:
     text = above + lines(german, header=("Zähler", "Zeit", "kWh"), delimiter=mark)
-    done = begun(tmp_path, text, ())
+    done = begun(tmp_path, text, ()).hid("4711")
+    assert done.said(said)
     assert done.code != 0
-    assert done.said(begin)
-    assert done.said(f"line {count + 1} looks like the header: take away the {plural(count, 'line')} above it")
-    assert "4711" not in done.err
-    assert begun(tmp_path, "".join(text.splitlines(keepends=True)[count:]), ()).code == 0
-
-
-@pytest.mark.parametrize("steps", [5, 90])
-def test_numbers_with_a_unit_behind_them_are_no_labels_and_refused(tmp_path: Path, steps: int) -> None:
-    rows = [f"{at.isoformat()},0.{100 + slot % steps} kWh" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "time,usage", rows).ended(
-        2, "holds numbers to measure; a unit stands behind each number in usage, as in 0.5 kWh: write the"
-    )
-    assert done.err.count("kWh") == 1
 
 
 @pytest.mark.parametrize(("minutes", "is_hourly"), [(30, False), (60, True)])
@@ -910,10 +899,8 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     [
         ("1'503", "703", "no number 33.3% of it, rejected: where a mark stands between their thousands"),
         ("1.503", "703", "thousands all values with a point have three digits after it"),
-        ("1.503", "1.234.703", "thousands all values with a point have three digits after it"),
         ("1.503", "0.703", None),
         ("1.503", "1.703", None),
-        ("1503", "703", None),
     ],
 )
 def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, below: str, said: str | None) -> None:
@@ -923,122 +910,53 @@ def test_marks_between_thousands_are_mentioned(tmp_path: Path, thousand: str, be
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "texts", "decimal", "lost", "largest"),
+    ("delimiter", "texts", "decimal", "largest"),
     [
-        (";", ("0,10", "0,25", "1.234,50"), ",", "33.3%", 1234.5),
-        (";", ("0,10", "850,25", "1 234,50"), ",", "33.3%", 1234.5),
-        (";", ("2.100,00", "1.234,50", "0,5"), ",", "66.7%", 2100.0),
-        (";", ("2.100", "1.234,50", "0,5"), ",", "66.7%", 2100.0),
-        (",", ('"0,10"', '"0,25"', '"1.234,50"'), ",", "33.3%", 1234.5),
-        (",", ("0.5", '"1,234.5"', '"3,234.5"'), ".", "66.7%", 3234.5),
-        (",", ("10", "2'500.5", "1'234'000"), ".", "66.7%", 1_234_000.0),
-        (",", ("10.0", "2\u2019500.5", "20.0"), ".", "33.3%", 2500.5),
+        (";", ("0,10", "850,25", "1.234,50"), ",", 850.25),
+        (",", ("0.5", "20.0", "2'500.5"), ".", 20.0),
+        (";", ("2.328", "1.5", "1,5"), ".", 2.328),
     ],
 )
-@pytest.mark.parametrize("name", ["kwh", "x"])
-def test_numbers_with_marks_between_thousands_are_no_categories(
-    tmp_path: Path, delimiter: str, texts: tuple[str, ...], decimal: str, lost: str, largest: float, name: str
+def test_numbers_with_marks_that_a_run_does_not_read_are_no_categories(
+    tmp_path: Path, delimiter: str, texts: tuple[str, ...], decimal: str, largest: float
 ) -> None:
     rows = [delimiter.join((METERS[0], at.isoformat(), texts[slot % 3])) for slot, at in enumerate(STEPS)]
-    begun(tmp_path, delimiter.join(("meter", "time", name)), rows).ended(
-        0, f"no number {lost} of it, rejected: where a mark stands between their thousands, as in 1.503,5"
+    begun(tmp_path, delimiter.join(("meter", "time", "kwh")), rows).ended(
+        0, "no number 33.3% of it, rejected: where a mark stands between their thousands, as in 1.503,5"
     )
     made = read_settings(tmp_path / "settings.yaml")
-    assert (present(made.readings).value, present(made.readings).decimal, made.states.categories) == (name, decimal, [])
-    found = data_preview.look_at(tmp_path / "x.csv")
-    assert (len(found.measured.values), found.measured.values.max()) == (96, largest)
+    assert (present(made.readings).value, present(made.readings).decimal) == ("kwh", decimal)
+    assert made.states.categories == []
+    assert data_preview.look_at(tmp_path / "x.csv").measured.values.max() == largest
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "texts", "said"),
+    ("delimiter", "texts"),
     [
-        (";", ("3.503,5", "2.100,00"), "marks stand between thousands, as in 1.503,5 or 1'503"),
-        (";", ("12.345.678", "3.503.000"), "marks stand between thousands"),
-        (",", ("1'000.0", "1'234'000"), "marks stand between thousands"),
-        (";", ("3 503", "-12 100"), "marks stand between thousands"),
-        (",", ('"1,503"', '"2,100"'), "a point or comma, as in 1.503, may stand before decimals or between thousands"),
+        (";", ("3.503,5", "2.100,00")),
+        (";", ("12.345.678", "3 503")),
+        (",", ('"1,503"', "1'234'000")),
+        (",", ("0.5 kWh", "12 W")),
     ],
 )
 @pytest.mark.parametrize(("name", "words"), [("kwh", ()), ("x", ()), ("x", ("--value", "x"))])
 def test_a_value_of_which_a_run_reads_no_number_is_refused(
-    tmp_path: Path, delimiter: str, texts: tuple[str, ...], said: str, name: str, words: tuple[str, ...]
+    tmp_path: Path, delimiter: str, texts: tuple[str, ...], name: str, words: tuple[str, ...]
 ) -> None:
-    rows = [
-        delimiter.join((METERS[0], at.strftime("%d.%m.%Y %H:%M"), texts[slot % 2])) for slot, at in enumerate(STEPS)
-    ]
-    begun(tmp_path, delimiter.join(("meter", "time", name)), rows, *words).ended(
-        2,
-        f"a run reads no number in {name}: {said}",
-        "write its numbers with one mark before decimals, and without a mark between thousands",
+    rows = [delimiter.join((at.isoformat(), texts[slot % 2])) for slot, at in enumerate(STEPS)]
+    begun(tmp_path, delimiter.join(("time", name)), rows, *words).ended(
+        2, f"numbers in {name} have marks between thousands,", "a run does not read them: write them as 1503.5"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
-def test_a_wide_table_of_which_a_run_reads_no_number_is_refused(tmp_path: Path) -> None:
-    rows = [";".join([at.isoformat(), *(["1.234,50"] * 4)]) for at in STEPS]
-    begun(tmp_path, "time;plug1;plug2;plug3;plug4", rows).ended(
-        2, "a run reads no number in plug1, plug2, plug3, plug4: marks stand"
-    )
-
-
-def test_a_column_of_which_a_run_reads_no_number_is_taken_last(tmp_path: Path) -> None:
+def test_a_column_of_which_a_run_reads_no_number_is_not_taken_and_is_named(tmp_path: Path) -> None:
     rows = [f"m;{at.isoformat()};12.345.67{slot % 9};{('on', 'off')[slot % 2]}" for slot, at in enumerate(STEPS)]
     begun(tmp_path, "meter;time;invoice;state", rows).ended(
-        0, "value column state, 2 labels: off, on", "not read invoice: numbers with marks that a run does not read"
+        0, "value column state, 2 labels: off, on", "not read numbers in invoice: where a mark stands"
     )
     found = checked(tmp_path)
     assert (found["readings"], found["rejected"]) == (96, [])
-
-
-def test_numbers_with_a_point_are_not_taken_for_thousands_beside_decimal_commas(tmp_path: Path) -> None:
-    rows = [f"m;{at.isoformat()};2.32{slot % 9};1,{slot % 7}" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, "meter;time;kwh;note", rows).ended(0, "value column note", "not read kwh: ")
-    assert (done.said("write them without"), done.said("--value NAME sets readings.decimal")) == (False, True)
-    done = begun(tmp_path, "meter;time;kwh;note", rows, "--value", "kwh", "--force")
-    assert (done.code, done.said("value column kwh, kWh"), done.said("no number")) == (0, True, False), done.err
-    made = read_settings(tmp_path / "settings.yaml")
-    assert (present(made.readings).value, present(made.readings).decimal) == ("kwh", ".")
-    assert data_preview.look_at(tmp_path / "x.csv", "kwh").measured.values.max() == 2.328
-
-
-@pytest.mark.parametrize(
-    ("texts", "decimal", "lost", "largest"),
-    [
-        (("2.328", "1,5"), ".", "50.0%", 2.328),
-        (("2.328", "1.5", "1,5"), ".", "33.3%", 2.328),
-        (("2.328", "1,5", "2,5"), ",", "33.3%", 2.5),
-    ],
-)
-@pytest.mark.parametrize("name", ["kwh", "x"])
-def test_points_and_commas_in_one_column_are_not_advised_to_be_removed(
-    tmp_path: Path, texts: tuple[str, ...], decimal: str, lost: str, largest: float, name: str
-) -> None:
-    rows = [f"m;{at.isoformat()};{texts[slot % len(texts)]}" for slot, at in enumerate(STEPS)]
-    done = begun(tmp_path, f"meter;time;{name}", rows)
-    said = f"no number {lost} of it, rejected: a point or comma, as in 1.503, may stand before decimals or between"
-    assert (done.code, done.said(said)) == (0, True), done.err
-    assert (done.said("readings.decimal names the mark"), done.said("write them without")) == (True, False)
-    made = read_settings(tmp_path / "settings.yaml")
-    assert (present(made.readings).value, present(made.readings).decimal, made.states.categories) == (name, decimal, [])
-    assert data_preview.look_at(tmp_path / "x.csv").measured.values.max() == largest
-
-
-@pytest.mark.parametrize(("name", "value"), [("x", "{}.5"), ("state", "s{}")])
-def test_names_of_series_may_be_grouped_digits(tmp_path: Path, name: str, value: str) -> None:
-    rows = [f"12.345.67{at};{time.isoformat()};{value.format(at)}" for time in STEPS for at in range(3)]
-    begun(tmp_path, f"flat;time;{name}", rows).ended(0, "series column flat, 3 seen")
-    assert checked(tmp_path)["readings"] == 288
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_lines_that_alone_end_with_a_delimiter_are_named(tmp_path: Path, delimiter: str) -> None:
-    rows = [line + delimiter for line in lines(delimiter=delimiter).splitlines()[1:]]
-    names = delimiter.join(("meter", "time", "kwh"))
-    done = begun(tmp_path, names, rows)
-    said = "its first line has 3 columns, and the lines below it end with a delimiter after as many; end the first line"
-    assert (done.code, done.said(said), done.said("above it")) == (5, True, False), done.err
-    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
-    assert begun(tmp_path, names + delimiter, rows).code == 0
 
 
 def test_the_share_of_malformed_lines_is_said(tmp_path: Path) -> None:
@@ -1062,8 +980,8 @@ def test_a_file_of_malformed_lines_is_refused(tmp_path: Path) -> None:
 
 def test_cells_of_a_wide_table_that_are_no_number_are_mentioned(tmp_path: Path) -> None:
     clock = [f"{hour:02}:00" for hour in range(24)]
-    rows = [";".join(["m", f"2024-03-{day:02}", *(["0,5"] * 23), "1.234,50"]) for day in range(1, 10)]
-    begun(tmp_path, ";".join(["meter", "date", *clock]), rows).ended(0, "no number 4.2% of it, rejected: where a mark")
+    rows = [";".join(["m", f"2024-03-{day:02}", *(["0,5"] * 23), "ERR" if day < 2 else "1"]) for day in range(1, 11)]
+    begun(tmp_path, ";".join(["meter", "date", *clock]), rows).ended(0, "no number 0.4% of it, rejected: where a mark")
 
 
 def test_hours_from_1_to_24_are_mentioned(tmp_path: Path) -> None:
