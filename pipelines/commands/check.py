@@ -12,6 +12,7 @@ import datetime as dt
 import json
 import sys
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -41,10 +42,8 @@ from ..console import facts, heading, listed, notes, paragraph, percent, plural,
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
 from .data_preview import (
-    ALIKE,
     COUNTER_RISES,
     NO_NUMBER,
-    alike,
     clock_changes,
     is_doubled,
     local_times,
@@ -437,10 +436,20 @@ def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
             )
 
 
+def _alike(names: Sequence[str]) -> int:
+    """How many names are as another one without blanks around them and with composed letters (Unicode's form NFC)."""
+    forms = Counter(unicodedata.normalize("NFC", name.strip()) for name in set(names))
+    return sum(count for count in forms.values() if count > 1)
+
+
 def _of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
-    if count := alike([*data.names, *([] if roster is None else roster.series)]):
-        yield f"{count:,} names of series {ALIKE}"
+    if count := _alike([*data.names, *([] if roster is None else roster.series)]):
+        yield (
+            f"{count:,} names of series differ from another one by blanks around it, or by the Unicode form of a "
+            "letter, alone: each is a series of its own, because names count by their characters; write each name in "
+            "one way"
+        )
     if data.moving:
         yield (
             f"{_named(data.moving)} name{'s' if len(data.moving) == 1 else ''} more than one group: a run takes that "

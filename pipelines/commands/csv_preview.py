@@ -160,8 +160,8 @@ def _check_names(path: Path, names: list[str]) -> None:
     are_names = len(whole) >= FEWEST_SERIES and len(set(whole)) == len(whole) and any(map(TIME.search, others))
     if any(_DATA.fullmatch(name.strip()) for name in others) or (whole and not are_names):
         raise CommandError(
-            f"{path}: its first line looks like data, not like the names of columns; begin the file with a line of names, "
-            "for example meter,time,kwh",
+            f"{path}: its first line looks like data, not like the names of columns; begin the file with a line of "
+            "names, for example meter,time,kwh",
             ExitCode.SOURCE,
         )
 

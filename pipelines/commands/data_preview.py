@@ -11,7 +11,6 @@ import datetime as dt
 import glob
 import json
 import re
-import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,14 +30,12 @@ import pyarrow.parquet as pq
 
 from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.readings import RejectReason
-from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US, HOUR_US, format_instant
 from ...transforms.common.batches import HIGHEST_US, is_text_type
 from ...transforms.formats.avro import whole_records
-from ...transforms.formats.csv import csv_rows
 from ...transforms.formats.paths import SourceFileError, open_text
-from ...transforms.formats.rows import MISSING, Columns, clock_columns, clock_times, read_values
+from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
 from .csv_preview import FEWEST_SERIES, HOUR, TIME, Layout, batches_of, layout_of
@@ -70,12 +67,9 @@ _BLOCK = 1 << 20
 SERIES = re.compile(
     r"household|meter|house|^home$|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|^id$|_id$"
     r"|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde"
-    r"|(?<![^\W_])(prm|pdl|ean\d{0,18}|(?-i:CUPS))(?![^\W_])|aansluiting",
+    r"|(?<![^\W_])(prm|pdl|ean\d{0,18}|(?-i:CUPS))(?![^\W_])|aansluiting|compteur|contador",
     re.IGNORECASE,
 )
-#: A meter, or what it counts.
-_COUNTS = re.compile(r"compteur|contador", re.IGNORECASE)
-_SERIES = re.compile(f"{SERIES.pattern}|{_COUNTS.pattern}", re.IGNORECASE)
 #: A time that is, where there is another one, not that of the reading.
 _UPDATE = re.compile(r"update", re.IGNORECASE)
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
@@ -111,7 +105,6 @@ _SHOWN = 10
 
 #: Formats of texts: of digits alone by how many there are, of times, of days, and of times of the day.
 _DIGIT_FORMATS = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
-_TEN_DIGITS = "%y%m%d%H%M"
 _SLASHED = ("%d/%m/%Y", "%m/%d/%Y")
 _TIME_FORMATS = (
     *(f"{day} {clock}" for clock in ("%H:%M:%S", "%H:%M") for day in _SLASHED),
@@ -158,12 +151,6 @@ _DEVICE_SLOTS = tuple(
 )
 #: Stamps that vary make intervals shorter by no more than that.
 _VARIED = 1.05
-
-#: Why lines of a CSV file are rejected as a whole, and what to do.
-MALFORMED = (
-    'give each as many columns as the first line has, write a quote (") in a field as "", with the field in quotes, '
-    "and take line breaks out of fields"
-)
 
 #: What to do about values that are no number.
 NO_NUMBER = (
@@ -231,10 +218,8 @@ class Beside:
 class Lost:
     """What a run does not read as it may be meant."""
 
-    malformed: float  # share of the lines of a CSV file that are rejected as a whole
     no_time: float  # share of the rows whose time cannot be read; 0 of a wide table
     no_number: float  # share of the values that are there and no number; 0 of labels
-    alike: int  # names of series that differ from another one by blanks or the form of letters alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,19 +289,6 @@ class _Seen:
     ends: npt.NDArray[np.int64] | None = None  # microseconds since 1970 of the end of each interval
 
 
-#: What names of series are that differ so.
-ALIKE = (
-    "differ from another one by blanks around it, or by the Unicode form of a letter, alone: each is a series of its "
-    "own, because names count by their characters; write each name in one way"
-)
-
-
-def alike(names: Iterable[str]) -> int:
-    """How many names are as another one without blanks around them and with composed letters (Unicode's form NFC)."""
-    forms = Counter(unicodedata.normalize("NFC", name.strip()) for name in set(names))
-    return sum(count for count in forms.values() if count > 1)
-
-
 def format_of(path: Path) -> FileFormat:
     """The format that a file's name says it has; of a ``.zip`` without another ending that of the file in it."""
     unpacked = without_packing(path)
@@ -344,7 +316,7 @@ def look_at(path: Path, value: str | None = None) -> Look:
     seen = (_wide_times(found.table) or _wide_series(found.table)) if may_be_wide else None
     seen = seen or _long(found, value)
     columns, lost = seen.columns, _lost(found, seen)
-    _check(found, columns, lost)
+    _check(found, columns)
     _check_folders(given, inside, columns)
     named = columns.value if columns.wide is None else f"{columns.value} {path.stem}"
     return Look(
@@ -366,18 +338,14 @@ def look_at(path: Path, value: str | None = None) -> Look:
 def _lost(found: _FirstRows, seen: _Seen) -> Lost:
     columns = seen.columns
     return Lost(
-        malformed=_malformed(found, columns.time[0]) if found.format == "csv" else 0.0,
         no_time=0.0 if columns.wide is not None else float((seen.instants == -1).mean()),
         no_number=_no_number(found.written, columns.measured, found.layout.decimal),
-        alike=alike(_names_of(found.table, columns)),
     )
 
 
-def _check(found: _FirstRows, columns: ColumnRoles, lost: Lost) -> None:
-    """Check that a run can read something: a line, a number, and times of digits, which have to be text."""
+def _check(found: _FirstRows, columns: ColumnRoles) -> None:
+    """Check that times of digits are text, as a run reads them."""
     path, table = found.path, found.table
-    if lost.malformed == 1:
-        raise CommandError(f"{path}: a run rejects every line of it: {MALFORMED}", ExitCode.SOURCE)
     is_formatted = found.format != "csv" and columns.time_format is not None and len(columns.time) == 1
     if is_formatted and _is_number(table[columns.time[0]].type):
         raise CommandError(
@@ -563,22 +531,6 @@ def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _Firs
     return _FirstRows(path, file_format, table, is_complete, layout, table)
 
 
-def _malformed(first: _FirstRows, column: str) -> float:
-    """The share of the first lines of a CSV file of which a run reads nothing, whatever columns it needs.
-
-    Where the file is damaged further down, it is that of the lines before.
-    """
-    columns = Columns(None, (column,), column, labels=True)
-    lines = lost = 0
-    with suppress(SettingsError, SourceFileError), open_text(str(first.path), first.layout.encoding) as file:
-        for rows in csv_rows(file, str(first.path), columns, first.layout.delimiter, _BLOCK):
-            lost += len(rows.malformed)
-            lines += len(rows.malformed) + len(rows.positions)
-            if lines >= ROWS:
-                break
-    return lost / max(lines, 1)
-
-
 def _plain(table: pa.Table) -> pa.Table:
     """The table with each value in its row, and every text of one type: as a run takes them."""
     kinds = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in table.schema.types]
@@ -680,7 +632,7 @@ def _with_numbers(first: _FirstRows, value: str | None) -> _FirstRows:
     texts = [
         name
         for name in table.column_names
-        if is_text_type(table.column(name).type) and not any(names.search(name) for names in (_SERIES, TIME, _LABEL))
+        if is_text_type(table.column(name).type) and not any(names.search(name) for names in (SERIES, TIME, _LABEL))
     ]
     for name in sorted(texts, key=lambda name: not VALUE.search(name)):
         is_named = VALUE.search(name) is not None
@@ -843,10 +795,10 @@ def _label(found: _FirstRows, time: tuple[str, ...], value: str | None) -> str |
         return value if is_text and value not in time and not _is_marked(table, value) else None
     labels = _label_columns(table, time)
     numbers = {*_number_columns(table)} - {*time}
-    if any(VALUE.search(name) and not _SERIES.search(name) for name in numbers):
+    if any(VALUE.search(name) and not SERIES.search(name) for name in numbers):
         return None
     likely = [name for name in labels if _LABEL.search(name)]
-    if not likely and all(map(_SERIES.search, numbers)):
+    if not likely and all(map(SERIES.search, numbers)):
         likely = labels[-1:]
     return likely[0] if likely else None
 
@@ -854,7 +806,7 @@ def _label(found: _FirstRows, time: tuple[str, ...], value: str | None) -> str |
 def _label_columns(table: pa.Table, without: tuple[str, ...]) -> list[str]:
     """Columns of texts of few values, but those that name series or the time of the day."""
     texts = [name for name in table.column_names if name not in without and is_text_type(table[name].type)]
-    counts = {name: len(_texts(table, name)) for name in texts if not _SERIES.search(name) and not HOUR.search(name)}
+    counts = {name: len(_texts(table, name)) for name in texts if not SERIES.search(name) and not HOUR.search(name)}
     most = min(_MOST_LABELS, table.num_rows // _ROWS_A_LABEL)
     few = [name for name, count in counts.items() if 2 <= count <= most]  # noqa: PLR2004 - one label tells nothing
     return [name for name in few if not _is_marked(table, name)]
@@ -870,20 +822,9 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     others = [name for name in table.column_names if name not in time]
     texts = [name for name in others if is_text_type(table[name].type) and not HOUR.search(name)]
     texts = [name for name in texts if SERIES.search(name) or not _is_marked(table, name)]
-    whole = [name for name in others if pa.types.is_integer(table[name].type) and _SERIES.search(name)]
-    numbered = [name for name in whole if not unit_of(name) and not _is_counted(table, name, time)]
-    # whether somebody is at home is no name of one
-    away = {name for name in texts if name.strip().lower() == "home" and len(table[name].unique()) < FEWEST_SERIES}
-    return min([*texts, *numbered], key=lambda name: name in away or not _SERIES.search(name), default=None)
-
-
-def _is_counted(table: pa.Table, name: str, time: tuple[str, ...]) -> bool:
-    """Whether whole numbers are what meters count rather than meters, as most of them, or their times, come once."""
-    if not _COUNTS.search(name):
-        return False
-    numbers = len(table[name].unique())
-    times = table.group_by(list(time)).aggregate([]).num_rows
-    return numbers > 1 and 2 * max(numbers, times) > table.num_rows
+    whole = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
+    numbered = [name for name in whole if not unit_of(name)]
+    return min([*texts, *numbered], key=lambda name: not SERIES.search(name), default=None)
 
 
 def _series_of_floats(found: _FirstRows, instants: npt.NDArray[np.int64], value: str | None) -> str | None:
@@ -894,7 +835,7 @@ def _series_of_floats(found: _FirstRows, instants: npt.NDArray[np.int64], value:
     """
     table = found.table
     floats = [name for name in table.column_names if pa.types.is_floating(table[name].type) and name != value]
-    named = (name for name in floats if _SERIES.search(name) and not VALUE.search(name))
+    named = (name for name in floats if SERIES.search(name) and not VALUE.search(name))
     whole = (name for name in named if not (_numbers(table, name) % 1).any())
     name = next((name for name in whole if _tells_apart(table, name, instants)), None)
     if name is not None and found.format != "csv":
@@ -910,15 +851,6 @@ def _tells_apart(table: pa.Table, name: str, instants: npt.NDArray[np.int64]) ->
     rows = np.stack([_numbers(table, name), instants])
     come_often = max(len(np.unique(numbers)) for numbers in rows) <= len(instants) / 2
     return come_often and np.unique(rows, axis=1).shape[1] == len(instants)
-
-
-def _names_of(table: pa.Table, columns: ColumnRoles) -> Iterable[str]:
-    """The names of the series, where they are texts."""
-    if columns.wide == "series":
-        return columns.columns
-    if columns.series is None or not is_text_type(table[columns.series].type):
-        return ()
-    return (str(name) for name in table[columns.series].unique().to_pylist() if name is not None)
 
 
 def _codes(table: pa.Table, series: str | None) -> tuple[npt.NDArray[np.int64], int]:
@@ -1117,21 +1049,8 @@ def text_format(texts: list[str], formats: tuple[str, ...] = ("", *_TIME_FORMATS
 def _digit_format(texts: list[str]) -> str | None:
     """The format of times of digits alone; ``None`` if they are not of its length, or it does not read them."""
     tried = _tried(texts)
-    if _are_minutes(texts):
-        return _TEN_DIGITS
     format_ = _DIGIT_FORMATS.get(len(tried[0])) if tried and len({*map(len, tried)}) == 1 else None
     return format_ if format_ is not None and _reads(tried, format_) else None
-
-
-def _are_minutes(texts: list[str]) -> bool:
-    """Whether all times of ten digits are of two digits of the year, and lie evenly so rather than as seconds."""
-    distinct = sorted({*texts} - {""})
-    if len(distinct) < 3 or {*map(len, distinct)} != {10}:  # noqa: PLR2004 - two steps at least
-        return False
-    stamps, seconds = _stamps(distinct, _TEN_DIGITS), np.array([*map(int, distinct)])
-    steps, steps_s = np.diff(stamps.stamp_us), np.diff(seconds)
-    even, even_s = ((lengths == most_frequent(lengths)).mean() for lengths in (steps, steps_s))
-    return bool(stamps.good.all()) and even > even_s
 
 
 def _exchanged(table: pa.Table, time: tuple[str, ...], format_: str | None) -> str | None:

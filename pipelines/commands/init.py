@@ -46,8 +46,6 @@ from ..console import facts, heading, listed, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..runners import read_source
 from .data_preview import (
-    ALIKE,
-    MALFORMED,
     NESTED,
     NO_NUMBER,
     STAMPS_END,
@@ -83,21 +81,14 @@ _WIDE_COUNTER = (
 #: The first Monday, in days since 1970-01-01; names of columns that are shown; and digits of a number in the settings.
 _MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 
-#: What a window of whole hours or minutes has of short data at least.
-_NEARLY_WHOLE = 0.9
-
 #: Share of the readings at a time that their series has already from which it is said.
 _MANY_AGAIN = 0.1
-
-#: What programs write for a missing value, in small letters.
-_NO_LABELS = frozenset({"nan", "null", "none", "nil", "na", "n/a", "#n/a"})
 
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
 _NO_UNIT = "of no known unit"
-_NO_TIME = "see how they are written, and write 24:00 as 00:00 of the day after"
-_NO_HOUR = "see how they are written, and where hours go from 1 to 24, subtract one"
+_NO_TIME = "see how they are written: 24:00 is 00:00 of the day after, and where hours go from 1 to 24, subtract one"
 _STAMPS_END = (
     "by its name it has the ends of intervals, and a reading is of the slot that begins at its time; no setting moves "
     "it: where they are ends, subtract the interval from the times in the data"
@@ -206,7 +197,7 @@ _BELIEF_LINE = "#   {}, see model below\n"
 _CATEGORIES = """\
 states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
   categories: [{}]
-{}  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
+  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
 """
 _BINS = """\
 # bins: [{}]  # coarser bins: edges that are among those of the states
@@ -618,24 +609,14 @@ def _windows(look: Look, zone: str) -> _Windows:
     size = 7 * day if end - start >= 14 * day else day
     count = (end - start) // size
     if not count or (look.complete and not _is_filled(begin, start + count * size, count * size)):
-        return _one_window(start, begin, end, interval, zoned=zoned)
+        begin = begin // interval * interval
+        return _Windows(start, begin, end, 1, format_duration(end - begin), zoned)
     return _Windows(start, start, start + count * size, count, format_duration(size), zoned)
 
 
 def _is_filled(begin: int, stop: int, length: int) -> bool:
     """Whether data from an instant on fill half or more of windows that have a length together and end so."""
     return length <= 2 * (stop - begin)
-
-
-def _one_window(start: int, begin: int, end: int, interval: int, *, zoned: bool) -> _Windows:
-    """One window that the data fill, of whole hours or minutes where these leave little of the data out."""
-    begin = first = begin // interval * interval
-    stop = end
-    for unit in (unit for unit in (MINUTE_US, HOUR_US) if unit % interval == 0):
-        inner = -(-begin // unit) * unit, end // unit * unit
-        if inner[1] - inner[0] >= _NEARLY_WHOLE * (end - begin):
-            first, stop = inner
-    return _Windows(start, first, stop, 1, format_duration(stop - first), zoned)
 
 
 def _zone(name: str) -> dt.tzinfo:
@@ -707,23 +688,10 @@ def _parts(look: Look, name: str, zone: str) -> str:
 def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
     """The section of the states."""
     if look.columns.labels:
-        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)), _doubtful(look.columns.labels))
+        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)))
     if is_power:
         return _edges_text(_USUAL_BINS, edges, "W")
     return _edges_text("TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it", edges, '""')
-
-
-def _doubtful(labels: Sequence[str]) -> str:
-    """A comment on labels that may be no states of their own; nothing where there are none."""
-    alike: dict[str, list[str]] = {}
-    for one in labels:
-        alike.setdefault("".join(one.split()).casefold(), []).append(one)
-    same = [many for name, many in alike.items() if len(many) > 1 and name not in _NO_LABELS]
-    lost = [one for name, many in alike.items() if name in _NO_LABELS for one in many]
-    # in JSON's form, since a line end within a label would end the comment
-    said = [f"{' and '.join(map(json.dumps, many))} differ in case or white space alone" for many in same]
-    said += [f"{', '.join(map(json.dumps, lost))}: may say that there is no label"] if lost else []
-    return f"  # EACH IS A STATE OF ITS OWN, so mend the data where they are not: {'; '.join(said)}\n" if said else ""
 
 
 def _layout(look: Look) -> str:
@@ -760,16 +728,13 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
     not_used += "one alone is, use --value"
     if is_long:
         not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
-    no_time = _NO_HOUR if look.measured.interval_us == HOUR_US else _NO_TIME
     are_ends = not look.measured.rises and any(map(STAMPS_END.search, columns.time))
     is_again = look.measured.again >= _MANY_AGAIN
     rows = (
-        ("malformed", lost.malformed, f"{percent(lost.malformed)} of the lines, rejected: {MALFORMED}"),
         ("series", True, _said_series(look)),
         ("at once", is_again, f"{percent(look.measured.again)} of the readings {_AGAIN}"),
-        ("names", lost.alike, f"{lost.alike:,} {ALIKE}"),
         ("time", True, _said_time(look, windows, zone)),
-        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {no_time}"),
+        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {_NO_TIME}"),
         ("ends", are_ends, _STAMPS_END),
         ("value", True, _said_value(look, watts)),
         ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {NO_NUMBER}"),
