@@ -5,7 +5,6 @@ The guesses go into a settings file that its author reads; nothing else uses the
 
 from __future__ import annotations
 
-import codecs
 import csv
 import datetime as dt
 import glob
@@ -483,15 +482,13 @@ def _first_file(path: Path) -> Path:
 
 
 def _files_in(folder: Path, depth: int) -> list[Path]:
-    """The files of known endings so deep in a folder; as a run, it follows no link to a folder there."""
-    found: list[Path] = []
-    for file in folder.glob("/".join("*" * (depth + 1))):
-        inside = file.relative_to(folder)
-        is_shown = not any(part.startswith(".") for part in inside.parts)
-        are_linked = any((folder / one).is_symlink() for one in list(inside.parents)[:-1])
-        if is_shown and not are_linked and file.is_file() and without_packing(file).suffix.lower() in FORMATS:
-            found.append(file)
-    return sorted(found)
+    """The files of known endings so deep in a folder."""
+    shown = (
+        file
+        for file in folder.glob("/".join("*" * (depth + 1)))
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    )
+    return sorted(file for file in shown if file.is_file() and without_packing(file).suffix.lower() in FORMATS)
 
 
 def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _FirstRows:
@@ -500,9 +497,7 @@ def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _Firs
         layout = layout_of(path, value) if file_format == "csv" else Layout()
         has_own_packing = file_format in ("parquet", "avro")
         with open_regular(path) if has_own_packing else open_text(str(path), layout.encoding) as file:
-            rows_of = {"csv": partial(batches_of, layout), "jsonl": partial(_jsonl, path), "avro": _avro}.get(
-                file_format
-            )
+            rows_of = {"csv": partial(batches_of, layout), "jsonl": _jsonl, "avro": _avro}.get(file_format)
             batches = pq.ParquetFile(file).iter_batches() if rows_of is None else rows_of(file)
             taken: list[pa.RecordBatch] = []
             rows = 0
@@ -538,10 +533,8 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
-def _jsonl(path: Path, file: Any) -> Iterator[pa.RecordBatch]:
+def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
     lines = list(islice(file, ROWS))
-    if lines and lines[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceFileError(f"{path}: its lines are UTF-16, and lines of JSON are read as UTF-8; save it so")
     try:
         yield from _json(b"".join(lines)).to_batches() if lines else ()
     except pa.ArrowInvalid:

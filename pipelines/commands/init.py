@@ -959,8 +959,7 @@ def from_mqtt(filter_: str, options: Options) -> Guess:
     try:
         messages = _messages_of(listen(session, options.messages, options.seconds))
     except CommandError as error:
-        meant = "; in --broker mqtts:// is mqtt.tls: {}" if settings is None and "mqtt.tls" in str(error) else ""
-        raise CommandError(f"{error}{meant}", ExitCode.SOURCE) from error
+        raise CommandError(str(error), ExitCode.SOURCE) from error
     where = f"{filter_} at {mqtt.host}:{mqtt.port_in_use}"
     if not len(messages):
         raise CommandError(

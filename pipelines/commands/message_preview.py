@@ -219,8 +219,7 @@ def look_at_messages(
         own = _generic(tester, fields, value)
         found = own if own is not None and (found is None or own.score > found.score) else found
     if found is None:
-        why = _nothing(fields, value) + (_known_alone(tester, fields.topics) if value is None else "")
-        raise CommandError(f"{where}: {why}{hint}", ExitCode.SOURCE)
+        raise CommandError(f"{where}: {_nothing(fields, value)}{hint}", ExitCode.SOURCE)
     return _look(found, fields, tester)
 
 
@@ -249,18 +248,6 @@ def _nothing(fields: _Fields, value: str | None) -> str:
         f"no field of {count} messages holds numbers beside a name and a time; name the value by --value PATH, or "
         "write the mapping yourself (docs/mappings.md)"
     )
-
-
-def _known_alone(tester: _Tester, names: Sequence[str]) -> str:
-    """Which recipe reads the messages of its own topics, where those of other topics stand in its way."""
-    for recipe in RECIPES.values():
-        own = [at for at, name in enumerate(names) if recipe.topic and _is_on(name, recipe.topic)]
-        if not 0 < len(own) < len(names) or recipe.missing:
-            continue
-        found = replace(tester, messages=_chosen(tester.messages, own)).outcome({"preset": recipe.name})
-        if found is not None and found.score > 0 and found.read == len(own):
-            return f"; those of the topic {recipe.topic} are of preset {recipe.name}: look at them alone"
-    return ""
 
 
 def _chosen(messages: Messages, kept: Sequence[int]) -> Messages:

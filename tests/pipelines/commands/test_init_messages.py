@@ -429,14 +429,6 @@ def test_existing_settings_are_reported_before_the_broker_is_contacted(tmp_path:
     assert call(*away, "--force").code == 5
 
 
-def test_a_recipe_whose_messages_are_among_others_is_named() -> None:
-    given = case("dsmr-reader").given
-    plain = ["dsmr/reading/electricity_delivered_1", "dsmr/reading/timestamp", "dsmr/day-consumption/fixed_cost"]
-    bodies = [given.payloads[0] or b"", b"1234.5", b"2026-01-05T12:00:00Z", b"n/a"]
-    with pytest.raises(CommandError, match="those of the topic dsmr/json are of preset dsmr-reader: look at"):
-        looked(sent(*bodies, topics=["dsmr/json", *plain]))
-
-
 def test_the_prefix_of_a_plug_may_have_several_levels() -> None:
     status = {"id": 0, "output": True, "apower": 17.4}
     look = looked(sent(status, status, topics=[f"shellies/plug{at}/status/switch:0" for at in (1, 2)]))
