@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from ...schemas.files import is_file, is_folder, open_regular, reason
@@ -534,37 +533,17 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _jsonl(file: Any) -> Iterator[pa.RecordBatch]:
-    lines = list(islice(file, ROWS))
-    try:
-        yield from _json(b"".join(lines)).to_batches() if lines else ()
-    except pa.ArrowInvalid:
-        if not (objects := _of_objects(lines)).num_rows:
-            raise
-        yield objects
-    if next(file, None) is not None:
-        yield pa.record_batch([pa.array([None])], names=["more"])
-
-
-def _json(data: bytes) -> pa.Table:
-    """Lines of JSON; texts that are days or midnights as they are, because a run reads them so."""
-    table = pa_json.read_json(pa.BufferReader(data))
-    stamps = [name for name in table.column_names if pa.types.is_timestamp(table[name].type)]
-    instants = {name: _Times.read(table, (name,)).instants for name in stamps}
-    days = [name for name, found in instants.items() if not (found[found != -1] % DAY_US).any()]
-    if not days:
-        return table
-    texts = pa_json.ParseOptions(explicit_schema=pa.schema([(name, pa.utf8()) for name in days]))
-    return pa_json.read_json(pa.BufferReader(data), parse_options=texts).select(table.column_names)
-
-
-def _of_objects(lines: list[bytes]) -> pa.RecordBatch:
     """The lines that are objects."""
     rows: list[dict[str, Any]] = []
-    for line in lines:
+    for line in islice(file, ROWS):
         with suppress(ValueError, RecursionError):
             if isinstance(row := json.loads(line), dict):
                 rows.append(row)
-    return _of_rows(rows)
+    if not rows:
+        raise ValueError("no line is an object")
+    yield _of_rows(rows)
+    if next(file, None) is not None:
+        yield pa.record_batch([pa.array([None])], names=["more"])
 
 
 def _of_rows(rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -797,9 +797,7 @@ def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
     if there and not force:
         names = " and ".join(map(str, there))
         are, them = ("it exists", "it") if len(there) == 1 else ("they exist", "them")
-        # the names of the settings and the roster follow -o, those of the others do not
-        other = "name" if {*there} <= {output, roster_of(output)} else "folder"
-        raise CommandError(f"{names}: {are} already; give another {other} with -o, or --force to replace {them}")
+        raise CommandError(f"{names}: {are} already; give another folder with -o, or --force to replace {them}")
     return tuple(there)
 
 

@@ -28,7 +28,7 @@ from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import SQLITE_BEGIN, FileError, endless, is_file, is_folder, open_regular, write_whole
+from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
@@ -74,10 +74,8 @@ def address_of(text: str) -> StoreAddress:
     if is_folder(path):
         raise CommandError(f"{text}: it is a folder; name the SQLite ledger in it, or a settings file that names one")
     if not is_file(path):
-        kind = endless(path)
-        found = "there is no such file" if kind is None else f"it is {kind}"
         raise CommandError(
-            f"{text}: {found}; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
+            f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
     with suppress(OSError), open_regular(path) as file:  # what cannot be opened is reported by the store
         begin = file.read(len(SQLITE_BEGIN))

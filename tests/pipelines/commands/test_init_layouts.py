@@ -684,12 +684,8 @@ def test_files_that_are_there_are_listed_before_and_after_they_are_replaced(tmp_
     done = call(*command)
     assert (done.code, (tmp_path / "roster.csv").read_text(encoding="utf-8")) == (2, "mine")
     both = f"{tmp_path / 'settings.yaml'} and {tmp_path / 'roster.csv'}: they exist already"
-    assert done.said(f"{both}; give another name with -o, or --force to replace them")
+    assert done.said(f"{both}; give another folder with -o, or --force to replace them")
     assert call(*command, "--force").said("replaced settings.yaml, roster.csv")
-    # its name does not follow that of the settings
-    (tmp_path / "settings.schema.json").write_text("{}", encoding="utf-8")
-    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "other.yaml")
-    assert done.said("settings.schema.json: it exists already; give another folder with -o")
 
 
 def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> None:

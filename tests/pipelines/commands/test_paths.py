@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from pyarrow import csv
 
 from ..jobs import Done, Job, call, job
@@ -20,11 +18,6 @@ READ = ("source", "roster", "model", "settings")
 
 def pipe(path: Path) -> None:
     os.mkfifo(path)
-
-
-def listener(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
 
 
 def endless(path: Path) -> None:
@@ -38,12 +31,10 @@ def elsewhere(path: Path) -> None:
 
 
 #: What is there, as messages say it.
-WHAT: dict[Callable[[Path], None], str] = {pipe: "a pipe", listener: "a socket", endless: "a device"}
+WHAT: dict[Callable[[Path], None], str] = {pipe: "a pipe", endless: "a device"}
 
-MAKERS = pytest.mark.parametrize("make", [pipe, listener, endless], ids=lambda make: make.__name__)
-MAKERS_OF_TARGETS = pytest.mark.parametrize(
-    "make", [pipe, listener, endless, elsewhere], ids=lambda make: make.__name__
-)
+MAKERS = pytest.mark.parametrize("make", [pipe, endless], ids=lambda make: make.__name__)
+MAKERS_OF_TARGETS = pytest.mark.parametrize("make", [pipe, endless, elsewhere], ids=lambda make: make.__name__)
 
 
 def fitted(folder: Path) -> Job:
@@ -135,37 +126,6 @@ def test_every_command_refuses_an_output_that_is_not_a_regular_file(
     assert os.path.samestat(out.lstat(), before)
 
 
-@pytest.mark.parametrize("live", [False, True], ids=["batch", "live"])
-@pytest.mark.parametrize("field", ["source", "sink", "rejects", "roster", "model", "ledger"])
-def test_a_path_that_is_too_long_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, *, live: bool
-) -> None:
-    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")  # nothing gets as far as to start it
-    made, long = job(tmp_path), "x" * 3_000
-    (tmp_path / "meters.csv").write_text("meter\nm1\n", encoding="utf-8")
-    document = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
-    if live:
-        document |= {"source": {"csv": "in/*.csv"}, "sink": {"csv": "out"}, "live": {}}
-        document |= {"roster": {"file": "meters.csv", "series": "meter"}, "group_by": None}
-        (tmp_path / "in").mkdir()
-    value: object = {"source": {"csv": f"{long}/*.csv"}, "ledger": f"sqlite:///{long}", "model": long}.get(field)
-    document[field] = value or ({"file": long, "series": "meter"} if field == "roster" else {"csv": long})
-    kept = {name: given for name, given in document.items() if given is not None}
-    made.settings.write_text(yaml.safe_dump(kept), encoding="utf-8")
-    done = call("run", *(["--live"] if live else []), made.settings)
-    assert done.code in (2, 4), done.err
-    assert done.said(long)
-    assert not made.ledger.exists()
-
-
-def test_reading_commands_report_a_path_that_is_too_long() -> None:
-    long = "x" * 3_000
-    for words in (["show", long], ["ledger", "show", long], ["ledger", "verify", long], ["init", f"{long}.csv"]):
-        done = call(*words)
-        assert done.code in (2, 4, 5), (words[:-1], done.err)
-        assert done.said(long), words[:-1]
-
-
 def test_a_fit_checks_its_output_before_it_reads_a_history(tmp_path: Path) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
@@ -173,19 +133,6 @@ def test_a_fit_checks_its_output_before_it_reads_a_history(tmp_path: Path) -> No
     call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "out").ended(
         2, "a pipe is there, and only a regular file is replaced"
     )
-
-
-def test_an_export_does_not_replace_a_non_file(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    for name in ("releases.parquet", "domains.json"):
-        folder = tmp_path / name.partition(".")[0]
-        folder.mkdir()
-        pipe(folder / name)
-        call("ledger", "export", made.ledger, "-o", folder).ended(
-            2, "a pipe is there, and only a regular file is replaced; name another file"
-        )
-        assert (folder / name).is_fifo()
 
 
 def test_a_sink_behind_a_link_to_a_folder_is_written(tmp_path: Path) -> None:
