@@ -62,9 +62,9 @@ class Errors:
     """How far the published counts are from the truth; only a demo can know this."""
 
     counts: float  # median relative error of the noisy counts, over all windows and bins that are not empty
-    estimates: float | None  # the same of the projected estimates; ``None`` where there are none
+    estimates: float  # the same of the projected estimates
     covered: float  # share of the counts within their 95 % half-width
-    # absolute errors of a row's estimates, or counts, added up, over the row's total; the mean of all windows
+    # absolute errors of a row's estimates added up, over the row's total; the mean of all windows
     share: float
 
 
@@ -112,17 +112,14 @@ def beyond(settings: Settings, members: tuple[str, ...], sigma: float) -> int:
 def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
     """Compare published rows with the truth."""
     counts = np.array([row.counts for row in rows], dtype=np.float64)
+    estimates = np.array([row.estimate for row in rows], dtype=np.float64)
     there = truth > 0
-    off = np.abs(counts - truth)
-    estimates, best = None, counts
-    if all(row.estimate is not None for row in rows):
-        best = estimate = np.array([row.estimate for row in rows], dtype=np.float64)
-        estimates = float(np.median((np.abs(estimate - truth) / np.maximum(truth, 1))[there]))
+    off, off_by_estimates = np.abs(counts - truth), np.abs(estimates - truth)
     return Errors(
         counts=float(np.median((off / np.maximum(truth, 1))[there])),
-        estimates=estimates,
+        estimates=float(np.median((off_by_estimates / np.maximum(truth, 1))[there])),
         covered=float(np.mean(off <= rows[0].half_width_95)),
-        share=float(np.mean(np.abs(best - truth).sum(axis=1) / truth.sum(axis=1))),
+        share=float(np.mean(off_by_estimates.sum(axis=1) / truth.sum(axis=1))),
     )
 
 
@@ -199,12 +196,12 @@ def _show_picture(
         console.print("  ", line, sep="", no_wrap=True, overflow="crop")
     console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
     heading(console, "How good")
-    better = "" if errors.estimates is None else f"; of the estimates, which are never negative, {errors.estimates:.1%}"
     facts(
         console,
         {
             "a week": f"is off by {errors.share:.1%} of its {sum(exact):,} half-hours, all bands added up, on average",
-            "median error": f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands{better}",
+            "median error": f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands; of the estimates, "
+            f"which are never negative, {errors.estimates:.1%}",
             "in the band": f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
         },
     )
