@@ -369,14 +369,14 @@ def _measured(path: Path, seen: _Seen) -> Measured:
         known &= seen.ends > seen.instants
     codes, instants = seen.codes[known], seen.instants[known]
     falls = _falls(codes, instants)
-    cleared = unit_of(seen.columns.value) not in _UNITS_OF_POWER  # power falls
+    may_rise = unit_of(seen.columns.value) not in _UNITS_OF_POWER
     runs = runs_of(codes, instants, seen.numbers[known])
-    rises = are_counters(runs, cleared=cleared)
+    rises = may_rise and are_counters(runs)
     few = 0 < _RARE_FALLS * falls.shape[1] <= len(np.unique(instants))  # else the rows are in another order of time
-    if not rises and few and (falls[0] - falls[1] < HOUR_US).all():
+    if may_rise and not rises and few and (falls[0] - falls[1] < HOUR_US).all():
         # a clock set back has an hour twice, and the rows alone tell which of two counts is the later one
         by_rows = runs_of(codes, np.arange(len(codes)), seen.numbers[known])
-        if rises := are_counters(by_rows, cleared=cleared):
+        if rises := are_counters(by_rows):
             runs = by_rows
     steps = np.concatenate([np.diff(run) for run in runs])
     values = steps[steps >= 0] if rises else seen.numbers
@@ -1063,7 +1063,7 @@ def runs_of(
     return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def rises_in(values: npt.NDArray[np.float64], *, cleared: bool = True) -> int:
+def rises_in(values: npt.NDArray[np.float64]) -> int:
     """How often the values of a series rise, which is 0 where they fall.
 
     One fall among many rises, to less than half the value, is that of a counter that was cleared, where no more is left
@@ -1071,20 +1071,20 @@ def rises_in(values: npt.NDArray[np.float64], *, cleared: bool = True) -> int:
     """
     steps = np.diff(values)
     rises, falls = steps[steps > 0], np.flatnonzero(steps < 0)
-    if cleared and len(falls) == 1 and len(rises) >= COUNTER_RISES:
+    if len(falls) == 1 and len(rises) >= COUNTER_RISES:
         before, after = values[falls[0] : falls[0] + 2].tolist()
         return len(rises) if 0 <= after < before / 2 and after <= max(rises.max(), before / _CLEARED) else 0
     return 0 if len(falls) else len(rises)
 
 
-def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_RISES, *, cleared: bool = True) -> bool:
+def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_RISES) -> bool:
     """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
 
     A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
-    looked at. A fall may be that of a counter that was ``cleared``.
+    looked at.
     """
     tried = runs[:: max(1, len(runs) // _SERIES_TRIED)]
-    rises = [(rises_in(run, cleared=cleared), len(run) - 1) for run in tried if len(run) and np.ptp(run) > 0]
+    rises = [(rises_in(run), len(run) - 1) for run in tried if len(run) and np.ptp(run) > 0]
     counters = [count for count, steps in rises if count > min(_CHANCE_RISES, steps / 2)]
     falling = sum(count == 0 for count, _ in rises)
     return sum(counters) >= fewest and falling <= _MAY_FALL * len(rises)

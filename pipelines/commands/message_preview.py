@@ -35,7 +35,7 @@ from .csv_preview import TIME
 from .data_preview import COUNTER_RISES, EPOCHS, SERIES, VALUE, are_counters, runs_of, slot_of, text_format, unit_of
 
 #: Messages whose fields are looked at, levels of a document, and fields of one.
-_LOOKED, _DEEPEST, _MOST_LEAVES, _MOST_PARTS = 200, 8, 1_000, 20
+_LOOKED, _DEEPEST, _MOST_LEAVES = 200, 8, 1_000
 #: A part of the messages that must be written in a way, or have a field, for it to be that of all.
 _MOST, _FEW = 0.9, 0.2
 #: Places of each part that are tried together.
@@ -448,10 +448,7 @@ def _parts(value: Any, *, is_keyed: bool) -> list[tuple[Step, Any]] | None:
         given = cast("dict[Any, Any]", value).items()
         return [(Do.FIELDS if is_keyed else name, inner) for name, inner in given if isinstance(name, str)]
     if isinstance(value, list):
-        inside = cast("list[Any]", value)
-        # a list of several kinds of things is a record, whose parts have numbers
-        mixed = len(set(map(type, inside)) - {type(None)}) > 1 and any(isinstance(one, (dict, list)) for one in inside)
-        return [(at if mixed else None, inner) for at, inner in enumerate(inside[: _MOST_PARTS if mixed else None])]
+        return [(None, inner) for inner in cast("list[Any]", value)]
     found = _json_in(value) if isinstance(value, str) and value.startswith("{") else None
     return None if found is None else [(Do.JSON, found)]
 
