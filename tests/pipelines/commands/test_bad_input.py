@@ -210,13 +210,6 @@ def test_a_series_that_stops_early_is_published_to_the_end(tmp_path: Path) -> No
     assert totals == [48, 48, 0, 0, 0, 0, 0]
 
 
-def test_a_state_never_visited_in_the_history_is_refused_unless_smoothed(tmp_path: Path) -> None:
-    made = job(tmp_path, [(m, t, min(v, 0.9)) for m, t, v in readings()], model="model.json")
-    call("fit", made.settings, "--belief", "pooled").ended(2, "2000 W and above")
-    assert call("fit", made.settings, "--belief", "pooled", "--smoothing", "0.5").code == 0
-    assert call("run", made.settings).code == 0
-
-
 def model_file(folder: Path, transition: list[list[float]], edges: tuple[float, ...]) -> str:
     belief = {"kind": "markov-chain", "transition": transition, "initial": None}
     space = StateSpace(edges, unit="W")

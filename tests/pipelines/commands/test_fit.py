@@ -360,11 +360,9 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
     ("words", "message"),
     [
         (("--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
-        (("--cover", "1.0"), "with probability 6/7"),
         (("--certify",), "--certify: it is for --belief pooled"),
         (("--cover", "0"), "--cover: 0 is not above 0"),
         (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
-        ((), "--cover: 0.9 of a history of 6 series"),
         ((), "the largest for this history is --cover 0.85; without a cover, --belief pooled takes one chain"),
         (("--belief", "periodic", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
         (("--belief", "periodic", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
