@@ -58,8 +58,6 @@ _FEWEST_WIDE_ROWS, _CELLS_A_ROW = 200, 5
 _TRIED = 2_000
 #: Folders in a folder down to which files are looked for, as year=2024/month=01/day=01.
 _DEEPEST = 4
-#: Bytes that are parsed at once.
-_BLOCK = 1 << 20
 
 #: Names of columns: of series; both ends of an interval; of values and labels.
 SERIES = re.compile(
@@ -369,7 +367,7 @@ def _measured(path: Path, seen: _Seen) -> Measured:
         known &= seen.ends > seen.instants
     codes, instants = seen.codes[known], seen.instants[known]
     falls = _falls(codes, instants)
-    may_rise = unit_of(seen.columns.value) not in _UNITS_OF_POWER
+    may_rise = unit_of(seen.columns.value) not in _UNITS_OF_POWER  # power falls
     runs = runs_of(codes, instants, seen.numbers[known])
     rises = may_rise and are_counters(runs)
     few = 0 < _RARE_FALLS * falls.shape[1] <= len(np.unique(instants))  # else the rows are in another order of time

@@ -703,10 +703,7 @@ def _layout(look: Look) -> str:
 
 
 def _relative(path: Path, output: Path) -> str:
-    try:
-        return os.path.relpath(path.resolve(), output.resolve().parent)
-    except ValueError:  # another drive
-        return str(path.resolve())
+    return os.path.relpath(path.resolve(), output.resolve().parent)
 
 
 def _time_more(look: Look) -> str:
