@@ -19,7 +19,6 @@ from .postgres import PORT
 from .postgres_schemas import new_schema
 from .processes import alive
 from .stamped import last_calls
-from .starting import Started
 
 #: Without a new row for so long, what is missing will not come by itself: Flink takes a job up again in seconds.
 QUIET = 75.0
@@ -194,7 +193,7 @@ class FlinkBench(FlinkPlace):
         self._since = time.monotonic()
         return self.cluster.arguments(self._name)
 
-    def made(self, process: subprocess.Popen[str] | Started, out: Path, err: Path) -> Running:
+    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> Running:
         return FlinkRunning(super().made(process, out, err), self.cluster, self._name)
 
     # A job that is only handed over, for the tests of faults

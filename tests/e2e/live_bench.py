@@ -1,7 +1,6 @@
 """A place for live jobs of the tests: settings, an inbox, a sink and a ledger, and an independent truth about them.
 
-The jobs are processes of their own, in a session of their own, so that they can be killed with all they started. They
-begin with their modules imported.
+The jobs are processes of their own, in a session of their own, so that they can be killed with all they started.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from ..examined import Examined, Span, every, examine, on_record
 from ..released import write_rows
 from ..transforms.truth import cells, histograms
 from .stamped import left, unstamped
-from .starting import Started, start_live
 
 HERE = Path(__file__).parent
 ORIGIN = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -101,7 +99,7 @@ class RunnerLostError(Exception):
 class Running:
     """A live job in a process of its own."""
 
-    process: subprocess.Popen[str] | Started  # its process
+    process: subprocess.Popen[str]  # its process
     out: Path  # what it prints
     err: Path  # what it complains of
     watch: Callable[[], None]  # called while it is waited for
@@ -266,19 +264,20 @@ class Bench:
         out, err = self.folder / f"out-{number}.txt", self.folder / f"err-{number}.txt"
         command = [HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
         with out.open("wb") as first, err.open("wb") as second:
-            process = start_live(
-                self.python,
-                [*map(str, command), *self.beam_options()],
-                self.folder,
-                self.environment,
-                subprocess.DEVNULL if stdin is None else stdin,
-                first,
-                second,
+            process = subprocess.Popen(
+                [self.python, *command, *self.beam_options()],
+                cwd=self.folder,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=first,
+                stderr=second,
+                text=True,
+                start_new_session=True,
             )
         self.started.append(self.made(process, out, err))
         return self.started[-1]
 
-    def made(self, process: subprocess.Popen[str] | Started, out: Path, err: Path) -> Running:
+    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> Running:
         """A job that was started."""
         return Running(process, out, err, self.watch)
 

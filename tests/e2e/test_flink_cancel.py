@@ -18,7 +18,6 @@ from .flink import FlinkCluster
 from .flink_bench import ENDED, FlinkBench, FlinkRunning
 from .live_bench import Bench, Running, day_of, readings, truth
 from .live_contract import LIVE
-from .starting import Started
 
 
 class RestRunning(FlinkRunning):
@@ -61,7 +60,7 @@ class RestBench(FlinkBench):
         port = self.cluster._rest  # pyright: ignore[reportPrivateUsage] - nobody else asks for it
         return [*given, f"--flink_master=127.0.0.1:{port}"]
 
-    def made(self, process: subprocess.Popen[str] | Started, out: Path, err: Path) -> RestRunning:
+    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> RestRunning:
         return RestRunning(Running(process, out, err, self.watch), self.cluster, self._name)
 
     def stopped(self, job: Running) -> bool:
