@@ -1,8 +1,9 @@
 """A throw-away Flink cluster for the end-to-end tests, and Beam's way to it.
 
-One JobManager, one TaskManager, Beam's job server and a pool of Python workers: separate processes on free ports of the
-loopback address, with their files in one temporary folder. Beam's Java parts and the Python package are of one version,
-so pipelines are submitted and run by an environment with that version, which is not the one the tests run in.
+One JobManager, one TaskManager, Beam's job server and the shipped pool of Python workers: separate processes on free
+ports of the loopback address, with their files in one temporary folder. Beam's Java parts and the Python package are of
+one version, so pipelines are submitted and run by an environment with that version, which is not the one the tests run
+in.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .installed import ROOT, NotInstalledError, installed
-from .processes import Processes, ServerError, accepts, alive, children, descendants, free_ports
+from .processes import Processes, ServerError, accepts, alive, descendants, free_ports
 
 HERE = Path(__file__).parent
+POOL = ROOT / "deploy" / "flink" / "worker_pool.py"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
 START_SECONDS = 120
 SUBMIT_SECONDS = 120
@@ -192,8 +194,8 @@ def unsent(job_server: Path, folder: Path) -> Path:
 
 
 def workers_of(pool: int) -> list[int]:
-    """The workers of a pool: what its children have started, which are none themselves."""
-    return [pid for starter in children(pool) for pid in descendants(starter) if alive(pid)]
+    """The workers that a pool has started and that run."""
+    return [pid for pid in descendants(pool) if alive(pid)]
 
 
 class FlinkCluster:
@@ -370,7 +372,7 @@ class FlinkCluster:
 
     def kill_workers(self) -> int:
         """Kill the Python processes that run the pipelines' steps (``kill -9``), not their pool; how many."""
-        workers = self._workers(self._processes.pid("pool"))
+        workers = workers_of(self._processes.pid("pool"))
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         return len(workers)
@@ -402,11 +404,8 @@ class FlinkCluster:
         self._processes.start("job-server", command)
 
     def _start_pool(self) -> None:
-        command = [self._programs.python, "-m", "beam_jobs", "pool", str(self._pool)]
+        command = [self._programs.python, POOL, str(self._pool)]
         self._processes.start("pool", command, self.environment)
-
-    def _workers(self, pool: int) -> list[int]:
-        return workers_of(pool)
 
     def _start_taskmanager(self, name: str, resource: str | None = None) -> None:
         # No more heap than the configuration tells of: framework and task.

@@ -10,7 +10,6 @@ LONGEST = (
     "test_live_watchdog.py",
     "test_live_embedded.py",
     "test_live_prism.py",
-    "test_flink_server.py",
     "test_gateway_kafka.py",
     "test_live_postgres.py",
     "test_flink_cancel.py",
@@ -28,13 +27,13 @@ LONGEST = (
 #: What a push runs: the whole way from MQTT to Kafka by Flink and back with kills, jobs on Prism and Flink, the ledger
 #: on a server and its faults, TLS, alerts, a plug-in, and what a killed command leaves behind. The rest runs nightly.
 SMOKE = (
-    "test_flink_server.py::test_a_killed_taskmanager_and_killed_workers_lose_no_row",
     "test_gateway_kafka.py",
     "test_kafka_live.py::test_a_restarted_job_continues_the_record_and_sends_missing_rows",
     "test_kafka_tls.py",
     "test_live_continuity.py",
     "test_live_flink.py::TestFlink::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window[groups]",
     "test_live_flink.py::TestFlink::test_two_jobs_that_race_publish_every_window_once",
+    "test_live_flink.py::test_killed_taskmanagers_and_workers_lose_and_change_no_row",
     "test_live_prism.py::TestPrism::test_a_job_killed_twice_resumes_from_the_ledger_alone",
     "test_live_prism.py::TestPrism::test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_resumes",
     "test_live_prism.py::TestPrism::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window",

@@ -75,21 +75,14 @@ def accepts(port: int) -> bool:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process started."""
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(child) for thread in threads for child in (thread / "children").read_text("ascii").split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []  # it ended meanwhile
-
-
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and those that these started."""
-    found: list[int] = []
-    for child in children(pid):
-        found += [child, *descendants(child)]
-    return found
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(one) for thread in threads for one in (thread / "children").read_text("ascii").split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended meanwhile
+    return [one for child in children for one in (child, *descendants(child))]
 
 
 def alive(pid: int) -> bool:

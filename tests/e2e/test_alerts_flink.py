@@ -17,7 +17,7 @@ import pytest
 
 from . import flink
 from .conftest import missing
-from .flink import FlinkPrograms
+from .flink import FlinkPrograms, workers_of
 from .flink_bench import FlinkBench
 from .installed import installed
 from .kafka import KafkaBroker
@@ -56,7 +56,7 @@ class QuickCluster(ShippedCluster):
 
     def still_workers(self) -> AbstractContextManager[None]:
         """All workers stand still meanwhile."""
-        return stopped(self._workers(self._processes.pid("pool")))
+        return stopped(workers_of(self.pid("pool")))
 
 
 def restarts(prometheus: Prometheus) -> float:

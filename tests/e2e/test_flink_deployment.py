@@ -1,4 +1,4 @@
-"""What `deploy/flink` starts in containers, started as processes: its pool, its options, its configuration of Flink.
+"""What `deploy/flink` starts in containers, started as processes: its options, its configuration of Flink.
 
 What the alert rules go by is scraped from Flink's own reporter, and changed as `deploy/prometheus` changes it.
 
@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 import pytest
 
-from ..deploy.flink_files import FLINK, flink_properties, options_of, services
+from ..deploy.flink_files import flink_properties, options_of, services
 from ..deploy.prometheus_files import FLINKS, counter, names_in_rules, relabelled, steps_for_flink
 from . import flink
 from .conftest import missing
-from .flink import DIRECT, FlinkCluster, FlinkPrograms
+from .flink import DIRECT, FlinkCluster, FlinkPrograms, workers_of
 from .flink_bench import FlinkBench
 from .installed import installed
 from .live_bench import readings, truth
-from .processes import alive, descendants, free_ports
+from .processes import free_ports
 from .prometheus import Prometheus
 from .test_flink_watchdog import NOBODY
 from .test_live_flink import part
@@ -124,17 +124,10 @@ class ShippedCluster(FlinkCluster):
         path = ["-cp", jars, main, "--configDir", self._configuration, *arguments, port]
         self._processes.start(name, [self._programs.java, *memory, *flink.QUICK, *flink.JAVA, logs, *path])  # type: ignore[misc]
 
-    def _start_pool(self) -> None:
-        command = [self._programs.python, FLINK / "worker_pool.py", str(self._pool)]
-        self._processes.start("pool", command, self.environment)
-
-    def _workers(self, pool: int) -> list[int]:
-        return [pid for pid in descendants(pool) if alive(pid)]
-
     def workers(self) -> list[tuple[str, str]]:
         """The ids of the workers that run, and where each calls its runner, in the order of the ids."""
         found: list[tuple[str, str]] = []
-        for pid in self._workers(self._processes.pid("pool")):
+        for pid in workers_of(self.pid("pool")):
             with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 *_, place, name, _ = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
                 found.append((name, place))

@@ -44,6 +44,7 @@ class TestEmbeddedFlink(LiveContract):
         "Prism and Flink: readings shuffled within the lateness, and twice, give every window; so for series, "
         "groups and sliding windows",
     )
+    @pytest.mark.assures("runners", "An embedded Flink loses no row; a ledger in a file is refused there")
     @begun_again
     def test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window(
         self, bench: Bench, tally: Tally

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from .flink import FlinkPrograms
 from .flink_bench import EmbeddedBench
 from .live_bench import Bench, Running, day_of, readings, truth
 from .processes import alive, descendants
-from .test_flink_server import listeners, loopback
 from .test_live_restart import prisms_of
 
 #: Variable by which a process is known that a command has started, whoever its parent is now.
@@ -129,6 +129,28 @@ def test_prism_ends_with_its_killed_parent_process_and_is_restarted(bench: Bench
         bench.put(f"{day}.jsonl", day_of(frame, day))
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     bench.check()
+
+
+def listeners(pids: list[int]) -> set[str]:
+    """The addresses, in the kernel's hexadecimal writing, that processes take TCP connections on."""
+    held: set[str] = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                held.add(str(descriptor.readlink()))
+    listening = "0A"
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == listening and f"socket:[{words[9]}]" in held:
+                found.add(words[1])
+    return found
+
+
+def loopback(address: str) -> bool:
+    host = address.partition(":")[0]
+    return host in {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
 @pytest.mark.assures("live", "The workers within the command listen on the loopback address only")
