@@ -10,7 +10,7 @@ _NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _VARIABLE = "QUILTSTREAM_TESTS_KEY_PASSWORD"
 
 
-def make_certificates(folder: Path, client: str, password: str) -> None:
+def make_certificates(folder: Path, client: str, password: str = "") -> None:
     """Write ``ca.pem``, ``broker.pem`` for the loopback address, ``client.pem`` and the stranger's ``other.pem``.
 
     The keys are beside them, as ``.key``.
@@ -18,7 +18,7 @@ def make_certificates(folder: Path, client: str, password: str) -> None:
     Args:
         folder: where to.
         client: the client's name.
-        password: of the client's key; the broker's has none.
+        password: of the client's key, if it is to have one; the broker's has none.
     """
 
     def openssl(*arguments: str) -> None:
@@ -31,7 +31,7 @@ def make_certificates(folder: Path, client: str, password: str) -> None:
     (folder / "client.names").write_text("extendedKeyUsage=clientAuth\n", encoding="ascii")
     for name, of, locked in (
         ("broker", "localhost", ("-nodes",)),
-        ("client", client, ("-passout", f"env:{_VARIABLE}")),
+        ("client", client, ("-passout", f"env:{_VARIABLE}") if password else ("-nodes",)),
     ):
         openssl("req", *_NEW, *locked, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={of}")
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{name}.names", "-days", "2")

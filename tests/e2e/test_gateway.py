@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from quiltstream.schemas.settings.secrets import PseudonymKey
 
 from .gateway_job import TOPICS, GatewayProcess, Meters, number_of, records_of, tally_of, to_folder
 from .mosquitto import CONFIGURATION, MosquittoBroker
@@ -67,52 +68,63 @@ def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoB
 
 
 @pytest.mark.assures(
+    "privacy",
+    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
+)
+def test_messages_are_forwarded_under_pseudonyms_without_loss(
+    mosquitto: MosquittoBroker, gateway: Start, tmp_path: Path
+) -> None:
+    secret = b"correct horse battery staple"
+    (tmp_path / "key").write_bytes(secret + b"\n")
+    one = gateway(to_folder(mosquitto.port, pseudonyms={"file": str(tmp_path / "key"), "level": 2}))
+    confirmed = Meters(mosquitto.port, range(500)).join()
+    one.wait_until("all acknowledged", lambda: settled(one, 500))
+    assert one.stop() == 0
+    records = records_of(one.folder / "spool")
+    assert set(tally_of(records)) == confirmed == set(range(500))
+    key = PseudonymKey(secret)
+    assert {record["topic"] for record in records} == {f"meters/{key.name(f'm{n}')}/readings" for n in range(TOPICS)}
+    assert secret.decode() not in one.log
+    assert "meters/m" not in one.log
+
+
+@pytest.mark.assures(
     "gateway",
     "A gateway that is killed (`kill -9`) under load loses no message that the broker had confirmed",
 )
-def test_a_gateway_killed_three_times_under_load_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
+@pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
+def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_nothing(
+    mosquitto: MosquittoBroker, gateway: Start
+) -> None:
     one = gateway(to_folder(mosquitto.port))
-    meters = Meters(mosquitto.port, range(15_000), rate=1_500)
-    duplicates = 0.0
+    meters = Meters(mosquitto.port, range(25_000), rate=1_500)
     for _ in range(3):
         time.sleep(1.5)
-        duplicates += one.metrics()["duplicates_total"]
         one.kill()
         time.sleep(0.3)
         one.start()
-    confirmed = meters.join()
-    drained(one, mosquitto.port)
-    duplicates += one.metrics()["duplicates_total"]
+    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 500)
     assert one.stop() == 0
-    counts = counts_of(one)
-    assert confirmed == set(range(15_000))
-    assert confirmed == counts.keys()
-    # one that is there twice was flagged when it came again
-    flagged = tally_of(record for record in records_of(one.folder / "spool") if record["dup"])
-    assert all(times - 1 <= flagged[number] for number, times in counts.items())
-    print(f"of 15,000 messages {sum(counts.values()) - 15_000} are there twice, {duplicates:.0f} came flagged")  # noqa: T201 - what was measured
-
-
-@pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
-def test_a_cleanly_restarted_broker_loses_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
-    one = gateway(to_folder(mosquitto.port))
-    meters = Meters(mosquitto.port, range(8_000), rate=2_000)
-    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
+    # what was under way was finished, and not given up when the patience of `stop` was over
+    assert "the next hop did not confirm" not in one.log
+    assert not list(Path(one.folder / "spool").glob(".*.open"))
+    one.start()
+    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 500)
     mosquitto.stop()
     one.wait_until("told", lambda: "cannot be reached" in one.log)
+    assert len(meters.confirmed) < 25_000
     mosquitto.start()
     confirmed = meters.join()
     drained(one, mosquitto.port)
     assert one.metrics()["reconnects_total"] >= 1
     assert one.metrics()["sessions_lost_total"] == 0
     assert one.stop() == 0
-    assert confirmed == set(range(8_000))
+    assert confirmed == set(range(25_000))
     counts = counts_of(one)
     assert confirmed == counts.keys()
     # twice are those that the meters sent twice, because their own connection broke, and those that came flagged
     flagged = tally_of(record for record in records_of(one.folder / "spool") if record["dup"])
     assert all(times - 1 <= flagged[number] + (number in meters.repeated) for number, times in counts.items())
-    print(f"of 8,000 messages {sum(counts.values()) - 8_000} are there twice; meters sent {len(meters.repeated)} twice")  # noqa: T201 - what was measured
 
 
 @pytest.mark.assures("gateway", "A killed MQTT broker loses no more of its backlog than its configuration allows")
@@ -143,23 +155,6 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
     print(f"of {len(confirmed):,} messages that the killed broker had confirmed {len(lost):,} are lost")  # noqa: T201 - what was measured
     # it looks at the count of changes once in a round of its loop, in which every client may have sent its window
     assert len(lost) <= interval + 2 * window
-
-
-def test_an_unavailable_broker_is_retried_from_the_start(mosquitto: MosquittoBroker) -> None:
-    mosquitto.stop()
-    one = GatewayProcess(to_folder(mosquitto.port))
-    try:
-        one.start("(try 3)")
-        mosquitto.start()
-        one.wait_until("subscribed", lambda: "subscribed to" in one.log)
-        Meters(mosquitto.port, range(10)).join()
-        one.wait_until("all acknowledged", lambda: settled(one, 10))
-        assert one.stop() == 0
-        # each wait is between half of its length and all of it, and the lengths double
-        waits = re.findall(r"cannot be reached \(Connection refused\); trying again in ([0-9.]+) s", one.log)
-        assert all(0.25 * 2**n - 0.06 <= float(wait) <= 0.5 * 2**n + 0.06 for n, wait in enumerate(waits))
-    finally:
-        one.close()
 
 
 def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBroker, gateway: Start) -> None:
@@ -239,8 +234,10 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: M
     "gateway",
     "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
 )
-def test_memory_is_bounded_while_the_delivery_target_takes_nothing(mosquitto: MosquittoBroker, gateway: Start) -> None:
-    """200 MB wait at the broker, and the gateway holds its 8 MB."""
+def test_a_gateway_at_its_limit_holds_no_more_and_fetches_nothing_again(
+    mosquitto: MosquittoBroker, gateway: Start
+) -> None:
+    """200 MB wait at the broker, the gateway holds its 8 MB; a broken connection is made again once there is room."""
     pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
     one = gateway(to_folder(mosquitto.port, to=to, limits={"messages": 5_000, "bytes": "8MB", "message": "1MB"}))
@@ -249,54 +246,16 @@ def test_memory_is_bounded_while_the_delivery_target_takes_nothing(mosquitto: Mo
     one.wait_until("full", lambda: one.metrics()["bytes_in_flight"] > 8_000_000)
     one.wait_until("told", lambda: "no broker can be reached" in one.log)
     time.sleep(2)
-    metrics = one.metrics()
-    assert 8_000_000 < metrics["bytes_in_flight"] < 8_200_000
-    assert metrics["acknowledged_total"] == 0
     grown = one.rss - before
     print(f"memory grew by {grown / 1e6:.0f} MB for 8 MB in flight")  # noqa: T201 - what was measured
     assert grown < 60_000_000
-    assert one.stop() == 0
-    assert "the broker sends them again" in one.log
-
-
-@pytest.mark.assures(
-    "gateway",
-    "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
-)
-def test_a_gateway_at_its_limit_does_not_fetch_the_same_messages_again(
-    mosquitto: MosquittoBroker, gateway: Start
-) -> None:
-    """A connection that breaks while the delivery target takes nothing is made again once there is room."""
-    pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
-    to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
-    one = gateway(to_folder(mosquitto.port, to=to, limits={"bytes": "4MB", "message": "1MB"}))
-    Meters(mosquitto.port, range(200), size=100_000).join()
-    one.wait_until("full", lambda: one.metrics()["bytes_in_flight"] > 4_000_000)
     mosquitto.stop()
     one.wait_until("broken", lambda: "is not there any more" in one.log, 30)
     mosquitto.start()
     time.sleep(3)
     metrics = one.metrics()
-    assert 4_000_000 < metrics["bytes_in_flight"] < 4_200_000
-    assert metrics["duplicates_total"] == 0
+    assert 8_000_000 < metrics["bytes_in_flight"] < 8_200_000
+    assert (metrics["acknowledged_total"], metrics["duplicates_total"]) == (0, 0)
     assert one.log.count(": connected") == 1
     assert one.stop() == 0
-
-
-def test_a_stop_under_load_is_quick_and_leaves_nothing_behind_but_at_the_broker(
-    mosquitto: MosquittoBroker, gateway: Start
-) -> None:
-    one = gateway(to_folder(mosquitto.port))
-    meters = Meters(mosquitto.port, range(6_000), rate=2_000)
-    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 500)
-    assert one.stop() == 0
-    # what was under way was finished, and not given up when the patience of `stop` was over
-    assert "the next hop did not confirm" not in one.log
-    first = tally_of(records_of(one.folder / "spool"))
-    assert not list(Path(one.folder / "spool").glob(".*.open"))
-    one.start()
-    meters.join()
-    drained(one, mosquitto.port)
-    assert one.stop() == 0
-    counts = counts_of(one)
-    assert 0 < len(first) < len(counts) == 6_000
+    assert "the broker sends them again" in one.log
