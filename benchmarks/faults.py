@@ -224,13 +224,8 @@ def faults() -> list[Fault]:
         ),
         Fault(
             "Flink",
-            "TaskManager killed -9 twice, workers once",
-            (FLINK, "test_killed_taskmanagers_and_workers_lose_and_change_no_row", ""),
-        ),
-        Fault(
-            "Flink",
-            "savepoint; then nothing but the ledger",
-            (FLINK, "test_a_job_resumes_from_a_savepoint_and_from_the_ledger_alone", ""),
+            "machines killed -9 thrice; savepoint; ledger alone",
+            (FLINK, "test_killed_machines_a_savepoint_and_the_ledger_alone_lose_and_change_no_row", ""),
         ),
         *(
             Fault(
@@ -339,13 +334,13 @@ def faults() -> list[Fault]:
             (POSTGRES_FULL, "test_a_full_disk_of_the_server_log_loses_no_row", ""),
         ),
         *(
-            Fault("Prism, PG", what, (PRISM_POSTGRES, test, ""))
-            for what, test in {
-                "job killed twice, begun from the ledger": _CONTRACT["job killed twice, begun from the ledger"],
-                "two jobs racing": _CONTRACT["two jobs racing"],
-                "database killed within a release": "test_a_server_killed_within_a_release",
-                "database stands still": "test_a_hanging_server_is_reported_within_a_minute_and_the_job_resumes",
-                "database away for longer than workers wait": "test_a_ledger_outage_causes_no_restart",
+            Fault("Prism, PG", what, (PRISM_POSTGRES, test, how))
+            for what, (test, how) in {
+                "job killed twice, begun from the ledger": (_CONTRACT["job killed twice, begun from the ledger"], ""),
+                "two jobs racing": (_CONTRACT["two jobs racing"], ""),
+                "database killed within two releases": ("test_a_server_killed_within_two_releases", ""),
+                "database stands still": ("test_a_ledger_outage_is_reported", "[stopped]"),
+                "database away for longer than workers wait": ("test_a_ledger_outage_is_reported", "[killed]"),
             }.items()
         ),
     ]
