@@ -106,11 +106,6 @@ def waited_for(bench: FakeBench) -> None:
     bench.until(lambda: False, "what never comes")
 
 
-def its_end_waited_for(bench: FakeBench) -> None:
-    goes_on(bench)
-    bench.started[-1].wait()
-
-
 def other_truth(bench: FakeBench) -> None:
     ends(bench)
     place, counts = next(iter(bench.expected.items()))
@@ -137,14 +132,7 @@ def another_row(bench: FakeBench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "meanwhile"),
-    [
-        (f"{PANIC}sys.exit(1)", ends),
-        (f"{PANIC.replace('stage.Execute', 'ElementManager.Bundles')}sys.exit(1)", ends),
-        (f"{PANIC}time.sleep(600)", waited_for),
-        (f"{PANIC}time.sleep(600)", its_end_waited_for),
-    ],
-    ids=["failed", "failed by its timers", "waited for", "its end waited for"],
+    ("program", "meanwhile"), [(f"{PANIC}sys.exit(1)", ends), (f"{PANIC}time.sleep(600)", waited_for)]
 )
 def test_a_job_failing_with_a_known_runner_symptom_is_restarted_by_the_bench(
     bench: FakeBench, monkeypatch: pytest.MonkeyPatch, program: str, meanwhile: Callable[[FakeBench], None]
@@ -156,27 +144,18 @@ def test_a_job_failing_with_a_known_runner_symptom_is_restarted_by_the_bench(
     assert (contract.times, bench.retries) == (2, 1)
 
 
-@pytest.mark.parametrize("failures", [MOST_BEGUN - 1, MOST_BEGUN])
-def test_a_job_failed_by_its_runner_each_time_is_run_three_times(bench: FakeBench, failures: int) -> None:
-    contract = Contract(f"{PANIC}sys.exit(1)", ends, failures)
-    if failures < MOST_BEGUN:
+def test_a_job_failed_by_its_runner_each_time_is_run_three_times(bench: FakeBench) -> None:
+    contract = Contract(f"{PANIC}sys.exit(1)", ends, MOST_BEGUN)
+    with pytest.raises(pytest.fail.Exception, match="not as it should be"):
         contract.run(bench=bench)
-    else:
-        with pytest.raises(pytest.fail.Exception, match="not as it should be"):
-            contract.run(bench=bench)
-        bench.close()
+    bench.close()
     assert (contract.times, bench.retries) == (MOST_BEGUN, MOST_BEGUN - 1)
 
 
 @pytest.mark.parametrize(
     ("program", "meanwhile"),
-    [
-        (f"{PANIC}", ends),
-        ("import sys; sys.exit(1)", ends),
-        (f"{PANIC}time.sleep(600)", goes_on),
-        (f"{PANIC}time.sleep(600)", killed),
-    ],
-    ids=["ended well", "another failure", "runs", "killed by the test"],
+    [("import sys; sys.exit(1)", ends), (f"{PANIC}time.sleep(600)", goes_on), (f"{PANIC}time.sleep(600)", killed)],
+    ids=["another failure", "runs", "killed by the test"],
 )
 def test_a_test_failing_for_another_reason_is_not_retried(
     bench: FakeBench, program: str, meanwhile: Callable[[FakeBench], None]

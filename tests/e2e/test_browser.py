@@ -78,18 +78,6 @@ def test_a_report_sends_no_request_and_logs_nothing_to_the_console(browser: Path
     assert opened(browser, plain, tmp_path / "plain").requests == ("https://example.invalid/a.png",)
 
 
-def test_a_browser_shows_the_numbers_of_the_ledger(browser: Path, made: Made, tmp_path: Path) -> None:
-    page = Page(opened(browser, made.page, tmp_path / "report").document)
-    text = " ".join(page.text.split())
-    assert f"Epsilon {made.said.loss:.4f} of a budget of {made.said.budget:g} after" in text
-    assert f"{made.said.loss:.9f}; with everything promised {made.said.reserved_loss:.9f}" in text
-    for entry in made.entries:
-        assert f"{entry.loss_before:.9f} {entry.loss_after:.9f}" in text, entry.sequence
-    for name in (*NAMES, DOMAIN):
-        assert name in page.text, name
-    assert not {"script", "i", "iframe", "object"} & {tag for tag, _ in page.tags}
-
-
 @pytest.mark.parametrize("screen", [PHONE, (1280, 900)], ids=["phone", "desk"])
 def test_a_report_fits_the_screen_and_every_figure_is_drawn(
     browser: Path, made: Made, tmp_path: Path, screen: tuple[int, int]

@@ -50,21 +50,6 @@ def test_init_writes_settings_from_a_topic_and_commits_no_offsets(kafka: KafkaBr
     assert groups_of(kafka) == groups
 
 
-def test_init_reports_a_missing_topic_an_unavailable_broker_and_a_tls_mismatch(
-    kafka: KafkaBroker, tmp_path: Path
-) -> None:
-    for servers, topic, options, said in (
-        (kafka.servers, kafka.topic(1), (), "no message with a payload to look at"),
-        (kafka.servers, "gone", (), "the topic is not there; make it, or check its name"),
-        (f"127.0.0.1:{free_ports(1)[0]}", "gone", (), "no broker answer"),
-        (kafka.servers, "gone", ("--option", "security.protocol=SSL"), "speaks without TLS"),
-    ):
-        done = call("init", "--from-topic", topic, "--servers", servers, *options, "-o", tmp_path / "settings.yaml")
-        assert done.code == 5
-        assert done.said(said), done.err
-    assert not list(tmp_path.iterdir())
-
-
 @contextlib.contextmanager
 def plugs(port: int, message: Callable[[int], bytes]) -> Generator[None]:
     """Two plugs that publish until the test goes on, ten messages a second."""

@@ -12,7 +12,7 @@ from .kafka import KafkaBroker
 from .postgres import PostgresServer
 from .random_actions import beams, run
 from .random_jobs import Servers, WrongError
-from .random_plans import ACTIONS, Configuration, Plan, Step, may, plan_of, possible, shrunk, steps
+from .random_plans import ACTIONS, Configuration, Plan, Step, plan_of, possible, shrunk, steps
 
 #: Plans of a night: about five minutes where little else runs.
 NIGHT = 8
@@ -77,19 +77,6 @@ def test_every_step_of_a_plan_has_its_preconditions(runner: str) -> None:
         seen |= {step.action for step in plan.steps}
     of_another = {name for name, one in ACTIONS.items() if {"prism", "flink"} - {runner} & {*one.needs}}
     assert seen == ACTIONS.keys() - of_another - ({"take up"} if runner == "prism" else set())
-
-
-def test_a_seed_is_one_plan_and_another_seed_another_one() -> None:
-    assert plan_of(7) == plan_of(7)
-    assert len({str(plan_of(seed)).partition(": ")[2] for seed in range(100)}) == 100
-
-
-def test_a_step_is_removed_with_the_step_that_provided_its_precondition() -> None:
-    facts = Configuration().facts
-    done = steps("begin", "send", "await rows", "late", "kill broker")
-    assert [one.action for one in possible(done, facts)] == ["begin", "send", "await rows", "late"]
-    assert possible(done[2:], facts) == ()
-    assert not may(ACTIONS["kill database"], facts)
 
 
 @pytest.mark.parametrize(

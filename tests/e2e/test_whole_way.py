@@ -8,7 +8,6 @@ file that the readings are from.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +23,8 @@ from .whole_way import (
     Way,
     account_of,
     by_name,
-    repeated,
     rows_of,
     shipped,
-    table,
     true_counts,
 )
 
@@ -103,13 +100,11 @@ def test_readings_sent_by_mqtt_return_as_correct_rows_despite_kills_on_the_way(w
         rows, account = rows_of(store), account_of(store)
     assert {place: true_counts(row) for place, row in rows.items()} == plain_counts(way.file)
     assert len(rows) == len(WINDOWS) * len(HOMES)
-    found = way.job.examined(earlier)
-    tally.take(found)
+    tally.take(way.job.examined(earlier))
 
     # what left the job and came back by MQTT is the record, byte for byte
     record = way.job.lines()
-    out = way.read(way.releases)
-    sent = [one.value() for one in out]
+    sent = [one.value() for one in way.read(way.releases)]
     back = [body for _, body, _ in way.back]
     assert by_name(sent) == by_name(back) == {name: {line} for name, line in record.items()}
     newest = {f"released/load/{home}": record[rows[WINDOWS[-1][0], home].release_id] for home in HOMES}
@@ -131,21 +126,3 @@ def test_readings_sent_by_mqtt_return_as_correct_rows_despite_kills_on_the_way(w
     assert all(0 < offset <= end for offset, end in kept), kept
 
     assert way.job.retries or way.restored >= 1
-    behind = max(one.timestamp()[1] for one in out) / 1e3 - way.meters.last
-    counted: dict[str, object] = {
-        "readings of the meters": len(way.meters.sent),
-        "messages that they sent": way.meters.messages,
-        "messages in the topic": len(forwarded),
-        "of these once more": repeated(forwarded),
-        "of these rejected as late": rejected.total(),
-        "windows": len(WINDOWS),
-        "rows on record": len(rows),
-        "rows in Kafka": len(sent),
-        "rows by MQTT": len(back),
-        "rows that differ": found.differing,
-        "seconds from the last publish to the last row": f"{behind:.1f}",
-        "loss": f"{found.loss:.6f}",
-        "times taken up from a checkpoint": way.restored,
-        "times begun anew from the ledger": way.job.retries,
-    }
-    sys.stdout.write(table(counted))

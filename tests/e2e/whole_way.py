@@ -1,4 +1,4 @@
-"""The stations of the whole way: meters, what the gateway and the job are told, who reads what comes back, the tables.
+"""The stations of the whole way: meters, what the gateway and the job are told, who reads what comes back.
 
 The settings are the shipped ones of ``deploy/flink``, with hosts, topics, files and windows of the test's own.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,6 @@ class London:
     Attributes:
         sent: the readings handed over so far: topic and body.
         messages: how many messages these took.
-        last: when the last of them was handed over, in seconds since 1970.
     """
 
     def __init__(self, port: int, rows: pl.DataFrame) -> None:
@@ -73,7 +72,6 @@ class London:
         self._rows = rows.select("household", "ts", "kwh").rows()
         self.sent: list[tuple[str, bytes]] = []
         self.messages = 0
-        self.last = 0.0
         self._open: deque[mqtt.MQTTMessageInfo] = deque()
         self._clients = {home: _client(port, home) for home in HOMES}
 
@@ -105,7 +103,6 @@ class London:
 
     def _publish(self, home: str, message: tuple[str, bytes]) -> None:
         self._open.append(self._clients[home].publish(*message, qos=1))
-        self.last = time.time()
         self.messages += 1
         self._wait(_UNDER_WAY)
 
@@ -363,15 +360,3 @@ def by_name(bodies: Iterable[bytes]) -> dict[str, set[bytes]]:
     for body in bodies:
         found.setdefault(json.loads(body)["release_id"], set()).add(body)
     return found
-
-
-def repeated(messages: Iterable[Hashable]) -> int:
-    """How many messages are there once more."""
-    return sum(count - 1 for count in Counter(messages).values())
-
-
-def table(rows: Mapping[str, object]) -> str:
-    """A small table."""
-    told = {name: f"{value:,}" if isinstance(value, int) else str(value) for name, value in rows.items()}
-    widths = max(map(len, told)), max(map(len, told.values()))
-    return "\n".join(["", *(f"{name:<{widths[0]}}  {value:>{widths[1]}}" for name, value in told.items()), ""])
