@@ -80,7 +80,7 @@ class KafkaBroker:
         if tls:
             make_certificates(self.folder, USER, PASSWORD)
             told = _with_tls(told, self.folder, tls_port, scram_port)
-            users = [f"SCRAM-SHA-512=[name={one},password={PASSWORD}]" for one in (USER, STRANGER)]
+            users = [f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"]
         settings.write_text(told, encoding="ascii")
         (self.folder / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         java = ["java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

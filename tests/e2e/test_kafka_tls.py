@@ -25,7 +25,7 @@ from ..released import batch_from_releases
 from ..transforms.kafka.contract import pieces_until, read
 from ..transforms.kafka.messages import JsonMessages, reading
 from ..transforms.test_sinks import ROWS
-from .kafka import PASSWORD, STRANGER, USER, KafkaBroker
+from .kafka import PASSWORD, USER, KafkaBroker
 
 VARIABLE = "QS_TEST_KAFKA_SECRET"
 
@@ -227,14 +227,3 @@ def test_a_refused_reader_goes_on_with_the_secret_or_certificate_of_then(
     assert read(reader, 1) == ["a"]
     assert reader.trouble is None
     reader.close()
-
-
-def test_a_missing_right_of_an_authenticated_user_is_reported(
-    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VARIABLE, PASSWORD)
-    stranger, topic = by_password(broker, STRANGER), broker.topic(1)
-    with pytest.raises(CommandError, match="the user may not use the topic; ask for the right to it"):
-        patiently("sink.kafka", lambda: look_to_write(Topic(stranger, topic)))
-    broker.allow(STRANGER, topic, "WRITE")
-    look_to_write(Topic(stranger, topic))
