@@ -43,7 +43,7 @@ def test_a_name_that_no_test_has_is_found() -> None:
     assert absent([f"{here}::test_a_name_that_no_test_has_is_found", *names]) == names
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 7])
 def test_the_cases_of_one_test_are_shared_among_pushes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(tiers, "TIER", "push")
     taken: list[int] = []
@@ -117,16 +117,10 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tables")
-def test_the_longest_case_of_a_test_does_not_represent_its_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_test_kept_for_one_claim_is_skipped_where_another_covers_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tiers.HEAVY, "test_many[a b]", 5.0)
     names = ["b.py::test_many[a b]", "b.py::test_many[c]", "a.py::test_short"]
-    assert pushed(monkeypatch, 2, names) == ["b.py::test_many[c]", "a.py::test_short"]
-
-
-@pytest.mark.usefixtures("tables")
-def test_a_test_kept_for_one_claim_is_skipped_where_another_covers_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pushed(monkeypatch, 2, names) == ["b.py::test_many[c]", "a.py::test_short"], "not the longest case of a test"
     names = ["a.py::test_dear+x", "a.py::test_long+x+y", "c.py::test_short"]
     assert pushed(monkeypatch, 2, names) == ["a.py::test_long", "c.py::test_short"]
 
@@ -162,9 +156,12 @@ def test_tests_named_on_the_command_line_run_on_every_push(monkeypatch: pytest.M
     assert pushed(monkeypatch, 2, names, "a.py::test_many") == [*LIGHT, *MANY]
 
 
-@pytest.mark.parametrize(("asked", "stride", "tried"), [(40, 4, 10), (12, 4, 5), (3, 4, 3), (60, 1, 60)])
-def test_a_property_tries_the_share_of_its_tier(
-    monkeypatch: pytest.MonkeyPatch, asked: int, stride: int, tried: int
+@pytest.mark.parametrize(
+    ("asked", "stride", "slow", "tried"),
+    [(40, 4, None, 10), (12, 4, None, 5), (3, 4, None, 3), (60, 1, None, 60), (60, 5, 7, 7)],
+)
+def test_a_property_tries_the_share_of_its_tier_or_the_number_in_the_table(
+    monkeypatch: pytest.MonkeyPatch, asked: int, stride: int, slow: int | None, tried: int
 ) -> None:
     calls: list[int] = []
 
@@ -175,26 +172,8 @@ def test_a_property_tries_the_share_of_its_tier(
 
     item: Any = Asked("a.py::test", test)
     monkeypatch.setattr(tiers, "EXAMPLES_STRIDE", stride)
+    monkeypatch.setattr(tiers, "EXAMPLES", {"a.py::test": slow} if slow else {})
     tiers.shorten(item)
-    tiers.shorten(item)
-    test()
-    assert len(calls) == tried
-
-
-@pytest.mark.parametrize(("stride", "tried"), [(5, 7), (1, 100)])
-def test_a_property_with_slow_examples_tries_the_number_in_the_table(
-    monkeypatch: pytest.MonkeyPatch, stride: int, tried: int
-) -> None:
-    calls: list[int] = []
-
-    @settings(max_examples=100, database=None)
-    @given(st.integers())
-    def test(number: int) -> None:
-        calls.append(number)
-
-    monkeypatch.setattr(tiers, "EXAMPLES_STRIDE", stride)
-    monkeypatch.setattr(tiers, "EXAMPLES", {"a.py::test": 7})
-    item: Any = Asked("a.py::test", test)
     tiers.shorten(item)
     test()
     assert len(calls) == tried
