@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 TERMINATE_SECONDS = 10
 
@@ -98,13 +99,16 @@ def alive(pid: int) -> bool:
 def stopped(pids: Sequence[int]) -> Generator[None]:
     """Some processes stand still meanwhile (SIGSTOP)."""
     try:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _signal_all(pids, signal.SIGSTOP)
         yield
     finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        _signal_all(pids, signal.SIGCONT)
+
+
+def _signal_all(pids: Sequence[int], how: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(pid, how)
 
 
 class Processes:
@@ -120,9 +124,16 @@ class Processes:
         )
 
     def start(
-        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **who: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a process under a name that no running one has; its output is appended to the name's log."""
+        """Start a process under a name that no running one has; its output is appended to the name's log.
+
+        Args:
+            name: in messages and of its log.
+            command: its words.
+            environment: its variables; this process's own by default.
+            who: user and groups, as ``subprocess.Popen`` takes them.
+        """
         if (running := self._running.get(name)) is not None:
             raise ServerError(f"{name} runs already, as process {running.pid}: end it first")
         with self.log_of(name).open("ab") as log:
@@ -134,6 +145,7 @@ class Processes:
                 cwd=self.folder,
                 env=environment,
                 start_new_session=True,
+                **who,
             )
         self._tell_watchdog(f"+{process.pid}")
         self._running[name] = process
@@ -162,10 +174,10 @@ class Processes:
         self._signal(name, signal.SIGKILL)
         self._running.pop(name).wait()
 
-    def end(self, name: str) -> int:
+    def end(self, name: str, how: signal.Signals = signal.SIGTERM, seconds: float = TERMINATE_SECONDS) -> int:
         """Ask a process to end, insist after a while, and leave nothing of its group; its exit code."""
-        self._signal(name, signal.SIGTERM)
-        deadline = time.monotonic() + TERMINATE_SECONDS
+        self._signal(name, how)
+        deadline = time.monotonic() + seconds
         while self.runs(name) and time.monotonic() < deadline:
             time.sleep(0.05)
         self._signal(name, signal.SIGKILL)
@@ -187,9 +199,10 @@ class Processes:
         command: Sequence[str | Path],
         environment: Mapping[str, str] | None = None,
         seconds: float = 120,
+        **who: Any,
     ) -> str:
         """Run a process to its end, which must be a good one and in time; what it wrote."""
-        self.start(name, command, environment)
+        self.start(name, command, environment, **who)
         deadline = time.monotonic() + seconds
         while self.runs(name):
             if time.monotonic() > deadline:
