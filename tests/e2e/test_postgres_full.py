@@ -141,19 +141,6 @@ def complete(url: str, name: str, published: dict[str, Any], tally: Tally) -> No
         tally.take(whole(store, held, published))
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("0", pytest.skip.Exception)])
-def test_without_mount_permission_the_disk_tests_fail_or_skip_as_configured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: str, outcome: type[BaseException]
-) -> None:
-    program = tmp_path / "mount"
-    program.write_text("#!/bin/sh\necho 'must be superuser' >&2\nexit 32\n", encoding="ascii")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("QUILTSTREAM_REQUIRE_SERVERS", required)
-    with pytest.raises(outcome, match=r"this user may not mount .*: must be superuser"), small_disk(tmp_path / "d", 1):
-        pass
-
-
 @pytest.mark.assures(
     "ledger",
     "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",

@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Connection, make_url
 
 from quiltstream.store import Store, StoreMissing, recorded_rows, tables
@@ -22,29 +21,8 @@ from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, St
 from quiltstream.store.registration import Registrar
 
 from ..store.contract import StoreContract
-from ..store.proofs import prices
-from ..store.samples import domain, drafts, query, seen
-from .postgres import PostgresServer
+from ..store.samples import domain, drafts, query
 from .postgres_schemas import OnPostgres, new_schema
-
-
-def test_a_query_outlives_a_crash_of_the_server(postgres_url: str, postgres_server: PostgresServer) -> None:
-    """First in the file: a server that recovers flushes every file that other tests have made."""
-    with new_schema(postgres_url) as url, Store(url, create=True) as store:
-        held = store.register(domain(), query())
-        windows = list(held.query.schedule.windows())
-        first = store.publish(held, drafts(held, windows[:3]))
-        postgres_server.kill()
-        try:
-            with pytest.raises(StoreUnavailable, match="nothing is published that is not on record"):
-                store.publish(held, drafts(held, windows[3:]))
-            with Store(url, wait=50, create=True) as other, pytest.raises(StoreUnavailable, match="cannot be reached"):
-                other.domains()
-        finally:
-            postgres_server.start()
-        again = store.publish(held, drafts(held))
-        assert seen(again).items() >= seen(first).items()
-        prices(store.entries(), 1.0)
 
 
 class TestPostgres(OnPostgres, StoreContract):
@@ -66,34 +44,6 @@ def test_a_server_without_durable_commits_is_refused(postgres_url: str) -> None:
             store.register(domain(), query())
     with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url, create=True) as store:
         assert store.register(domain(), query()).fresh
-
-
-def test_disabling_durable_commits_at_the_server_does_not_affect_a_running_job(postgres_url: str) -> None:
-    def said(connection: Connection) -> str:
-        return connection.exec_driver_sql("SHOW synchronous_commit").scalar_one()
-
-    administrator = create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    with new_schema(postgres_url) as url, Store(url, create=True) as store:
-        held = store.register(domain(), query())
-        before = store._database()
-        try:
-            with administrator.connect() as connection:
-                connection.exec_driver_sql("ALTER SYSTEM SET synchronous_commit = off")
-                connection.exec_driver_sql("SELECT pg_reload_conf()")
-                while said(connection) != "off":
-                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
-            # a second of statements, in which the session reads the settings again
-            for _ in range(100):
-                with before.write() as connection:
-                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
-                    assert said(connection) == "on"
-            store.publish(held, drafts(held))
-        finally:
-            with administrator.connect() as connection:
-                connection.exec_driver_sql("ALTER SYSTEM RESET synchronous_commit")
-                connection.exec_driver_sql("SELECT pg_reload_conf()")
-                while said(connection) != "on":
-                    connection.exec_driver_sql("SELECT pg_sleep(0.01)")
 
 
 def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +149,6 @@ def test_a_job_that_registers_in_two_domains_has_both_before_the_ledger(
                 go_on.set()
             assert first.result(60).fresh
             assert second.result(60).fresh
-
-
-def test_a_read_only_server_is_reported(postgres_url: str) -> None:
-    url = f"{postgres_url}&options=-cdefault_transaction_read_only%3Don"
-    with Store(url, create=True) as store, pytest.raises(StoreStandby, match="standby"):
-        store.register(domain(), query())
 
 
 def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_url: str) -> None:
