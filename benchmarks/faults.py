@@ -187,12 +187,12 @@ def faults() -> list[Fault]:
         Fault(
             "Prism",
             "command killed alone 50 times",
-            (ORPHANS, "test_a_command_killed_alone_fifty_times_leaves_no_p", ""),
+            (ORPHANS, "test_a_command_killed_alone_leaves_no_process", "[50-"),
         ),
         Fault(
             "Flink",
             "command killed alone 50 times",
-            (ORPHANS, "test_a_command_killed_alone_fifty_times_leaves_nothing", ""),
+            (ORPHANS, "test_a_command_killed_alone_leaves_nothing", "[50-"),
         ),
         Fault("Prism", "Prism itself killed twice", (RESTART, "test_a_job_whose_prism_is_killed", "")),
         *(
@@ -224,7 +224,7 @@ def faults() -> list[Fault]:
         ),
         Fault(
             "Flink",
-            "machines killed -9 thrice; savepoint; ledger alone",
+            "killed -9 thrice; savepoint; ledger alone",
             (FLINK, "test_killed_machines_a_savepoint_and_the_ledger_alone_lose_and_change_no_row", ""),
         ),
         *(
