@@ -1,4 +1,4 @@
-"""The contract of live jobs on Prism, Beam's local runner."""
+"""The contracts of live jobs on Prism, Beam's local runner, also of those that estimate their own model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from .estimates_contract import EstimatesContract
 from .live_bench import Bench
 from .live_contract import LiveContract
 from .prism import prism_arguments
 
 
-class TestPrism(LiveContract):
+class OnPrism:
+    """Jobs on Prism."""
+
     def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
+        """A bench whose jobs run there."""
         binary: Path = request.getfixturevalue("prism")
         temporary = folder.with_name("temporary")
         temporary.mkdir()
         return Bench(folder, prism_arguments(binary), {"TMPDIR": str(temporary)})
+
+
+class TestPrism(OnPrism, LiveContract):
+    """All of it."""
+
+
+class TestEstimates(OnPrism, EstimatesContract):
+    """All of it."""
