@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
 from .flink import FlinkCluster, FlinkPrograms, find_flink
+from .gateway_job import GatewayProcess, Start
 from .installed import NotInstalledError
 from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
@@ -72,10 +73,7 @@ def there(find: Callable[[], T]) -> T:
 @pytest.fixture(scope="session")
 def postgres_binaries() -> Path:
     """The folder of PostgreSQL's programs."""
-    binaries = find_binaries()
-    if binaries is None:
-        missing("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
-    return binaries
+    return there(find_binaries)
 
 
 @pytest.fixture(scope="session")
@@ -150,10 +148,7 @@ def registry_program() -> Path:
 @pytest.fixture(scope="session")
 def mosquitto_program() -> Path:
     """The MQTT broker's program."""
-    program = find_mosquitto()
-    if program is None:
-        missing("no Mosquitto is installed (Debian: apt-get install mosquitto, or .ci/servers.sh mosquitto)")
-    return program
+    return there(find_mosquitto)
 
 
 @pytest.fixture
@@ -162,6 +157,25 @@ def mosquitto(mosquitto_program: Path) -> Iterator[MosquittoBroker]:
     broker = MosquittoBroker(mosquitto_program)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def start_gateway() -> Iterator[Start]:
+    """Starts gateways with settings of a test, and ends them with it."""
+    made: list[GatewayProcess] = []
+
+    def start(
+        settings: dict[str, Any], ready: str = "subscribed to", files: dict[str, str] | None = None
+    ) -> GatewayProcess:
+        made.append(GatewayProcess(settings))
+        for name, text in (files or {}).items():
+            (made[-1].folder / name).write_text(text, encoding="utf-8")
+        made[-1].start(ready)
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
 
 
 @pytest.fixture(scope="session")
@@ -181,9 +195,6 @@ def flink_cluster(flink_programs: FlinkPrograms) -> Iterator[FlinkCluster]:
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[RedisServer]:
     """A running Redis of this test module's own."""
-    program = find_redis()
-    if program is None:
-        missing("no Redis server is installed (run `.ci/servers.sh redis`)")
-    server = RedisServer(program)
+    server = RedisServer(there(find_redis))
     yield server
     server.close()

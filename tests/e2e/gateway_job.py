@@ -227,6 +227,10 @@ class GatewayProcess:
         self._processes.close()
 
 
+#: Starts a gateway with settings, waits for a line of its log, and lays files beside its settings before.
+Start = Callable[..., GatewayProcess]
+
+
 def records_of(folder: Path) -> list[dict[str, Any]]:
     """The messages of all sealed segments of a folder."""
     found: list[dict[str, Any]] = []

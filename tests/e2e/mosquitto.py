@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from .installed import NotInstalledError
 from .processes import Processes, accepts, free_ports
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "mqtt" / "mosquitto.conf"
@@ -20,10 +21,16 @@ STOP_SECONDS = 60
 REPLACED = ("listener", "allow_anonymous", "password_file", "persistence_location")
 
 
-def find_mosquitto() -> Path | None:
-    """The broker's program: on the path, or where Debian keeps it."""
+def find_mosquitto() -> Path:
+    """The broker's program: on the path, or where Debian keeps it.
+
+    Raises:
+        NotInstalledError: there is none.
+    """
     found = shutil.which("mosquitto", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
-    return None if found is None else Path(found)
+    if found is None:
+        raise NotInstalledError("no Mosquitto is installed (Debian: apt-get install mosquitto, or .ci/servers.sh)")
+    return Path(found)
 
 
 class MosquittoBroker:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .installed import NotInstalledError
 from .processes import Processes, ServerError
 
 START_SECONDS = 120
@@ -24,12 +25,18 @@ STOP_SECONDS = 90
 PORT = 5432  # only a part of the socket's name
 
 
-def find_binaries() -> Path | None:
-    """The folder of the newest PostgreSQL server: on the path, or where Debian keeps it."""
+def find_binaries() -> Path:
+    """The folder of the newest PostgreSQL server: on the path, or where Debian keeps it.
+
+    Raises:
+        NotInstalledError: there is none.
+    """
     if (found := shutil.which("initdb")) is not None and shutil.which("postgres") is not None:
         return Path(found).resolve().parent
     folders = [folder for folder in Path("/usr/lib/postgresql").glob("*/bin") if (folder / "initdb").is_file()]
-    return max(folders, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.parent.name)], default=None)
+    if not folders:
+        raise NotInstalledError("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
+    return max(folders, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.parent.name)])
 
 
 def server_user() -> pwd.struct_passwd:

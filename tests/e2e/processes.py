@@ -137,7 +137,7 @@ class Processes:
         if (running := self._running.get(name)) is not None:
             raise ServerError(f"{name} runs already, as process {running.pid}: end it first")
         with self.log_of(name).open("ab") as log:
-            process = subprocess.Popen(
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

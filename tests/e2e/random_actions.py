@@ -42,10 +42,8 @@ def beams() -> dict[str, str]:
 @contextmanager
 def servers(runner: str) -> Generator[Servers]:
     """Servers of one's own, for jobs on a runner."""
-    binaries = find_binaries()
-    assert binaries is not None, "no PostgreSQL server is installed"
     with ExitStack() as stack:
-        postgres = PostgresServer(binaries)
+        postgres = PostgresServer(find_binaries())
         stack.callback(postgres.close)
         kafka = KafkaBroker(find_kafka())
         stack.callback(kafka.close)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from .installed import NotInstalledError
 from .processes import Processes, accepts, free_ports
 
 START_SECONDS = 30
 
 
-def find_redis() -> Path | None:
-    """The server's program; Debian's tools for its files are the same one, which goes by the name that it is called."""
+def find_redis() -> Path:
+    """The server's program; Debian's tools for its files are the same one, which goes by the name that it is called.
+
+    Raises:
+        NotInstalledError: there is none.
+    """
     found = shutil.which("redis-server") or shutil.which("redis-check-rdb")
-    return None if found is None else Path(found)
+    if found is None:
+        raise NotInstalledError("no Redis server is installed (run `.ci/servers.sh redis`)")
+    return Path(found)
 
 
 class RedisServer:

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from quiltstream.schemas.settings.secrets import PseudonymKey
 
-from .gateway_job import TOPICS, GatewayProcess, Meters, number_of, records_of, tally_of, to_folder
+from .gateway_job import TOPICS, GatewayProcess, Meters, Start, number_of, records_of, tally_of, to_folder
 from .mosquitto import CONFIGURATION, MosquittoBroker
-
-Start = Callable[[dict[str, Any]], GatewayProcess]
 
 #: The number of a message that is published when all others are.
 LAST = 10**9
-
-
-@pytest.fixture
-def gateway() -> Iterator[Start]:
-    """Starts gateways, and ends them with the test."""
-    made: list[GatewayProcess] = []
-
-    def start(settings: dict[str, Any]) -> GatewayProcess:
-        made.append(GatewayProcess(settings))
-        made[-1].start()
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
 
 
 def settled(one: GatewayProcess, count: int) -> bool:
@@ -53,8 +34,8 @@ def counts_of(one: GatewayProcess) -> Counter[int]:
     return tally_of(record for record in records_of(one.folder / "spool") if number_of(record["payload"]) != LAST)
 
 
-def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoBroker, gateway: Start) -> None:
-    one = gateway(to_folder(mosquitto.port))
+def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoBroker, start_gateway: Start) -> None:
+    one = start_gateway(to_folder(mosquitto.port))
     confirmed = Meters(mosquitto.port, range(2_000)).join()
     one.wait_until("all acknowledged", lambda: settled(one, 2_000))
     assert one.stop() == 0
@@ -72,11 +53,11 @@ def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoB
     "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
 )
 def test_messages_are_forwarded_under_pseudonyms_without_loss(
-    mosquitto: MosquittoBroker, gateway: Start, tmp_path: Path
+    mosquitto: MosquittoBroker, start_gateway: Start, tmp_path: Path
 ) -> None:
     secret = b"correct horse battery staple"
     (tmp_path / "key").write_bytes(secret + b"\n")
-    one = gateway(to_folder(mosquitto.port, pseudonyms={"file": str(tmp_path / "key"), "level": 2}))
+    one = start_gateway(to_folder(mosquitto.port, pseudonyms={"file": str(tmp_path / "key"), "level": 2}))
     confirmed = Meters(mosquitto.port, range(500)).join()
     one.wait_until("all acknowledged", lambda: settled(one, 500))
     assert one.stop() == 0
@@ -94,9 +75,9 @@ def test_messages_are_forwarded_under_pseudonyms_without_loss(
 )
 @pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
 def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_nothing(
-    mosquitto: MosquittoBroker, gateway: Start
+    mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
-    one = gateway(to_folder(mosquitto.port))
+    one = start_gateway(to_folder(mosquitto.port))
     meters = Meters(mosquitto.port, range(25_000), rate=1_500)
     for _ in range(3):
         time.sleep(1.5)
@@ -129,7 +110,7 @@ def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_noth
 
 @pytest.mark.assures("gateway", "A killed MQTT broker loses no more of its backlog than its configuration allows")
 def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allows(
-    mosquitto: MosquittoBroker, gateway: Start
+    mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
     """Mosquitto acknowledges from memory; `autosave_interval` bounds what that costs."""
     (interval,) = (
@@ -137,7 +118,7 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
         for line in CONFIGURATION.read_text(encoding="utf-8").splitlines()
         if line.startswith("autosave_interval ")
     )
-    one = gateway(to_folder(mosquitto.port))
+    one = start_gateway(to_folder(mosquitto.port))
     one.kill()
     window = 200
     meters = Meters(mosquitto.port, range(100_000), window=window)
@@ -157,10 +138,10 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
     assert len(lost) <= interval + 2 * window
 
 
-def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBroker, start_gateway: Start) -> None:
     settings = to_folder(mosquitto.port)
     settings["mqtt"]["keepalive"] = "1s"
-    one = gateway(settings)
+    one = start_gateway(settings)
     mosquitto.pause()
     try:
         one.wait_until("lost", lambda: "is not there any more" in one.log)
@@ -177,9 +158,9 @@ def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBr
     "A message of ten megabytes is dropped and counted; its content is in no file and no log",
 )
 def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content(
-    mosquitto: MosquittoBroker, gateway: Start
+    mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
-    one = gateway(to_folder(mosquitto.port, rejects="rejects.jsonl"))
+    one = start_gateway(to_folder(mosquitto.port, rejects="rejects.jsonl"))
     Meters(mosquitto.port, range(3), size=10_000_000).join()
     Meters(mosquitto.port, range(3, 10)).join()
     one.wait_until("all acknowledged", lambda: settled(one, 10))
@@ -193,13 +174,15 @@ def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content
 
 
 @pytest.mark.parametrize("retained", ["ignore", "forward"])
-def test_retained_messages_are_ignored_or_flagged(mosquitto: MosquittoBroker, gateway: Start, retained: str) -> None:
+def test_retained_messages_are_ignored_or_flagged(
+    mosquitto: MosquittoBroker, start_gateway: Start, retained: str
+) -> None:
     import paho.mqtt.publish  # noqa: PLC0415 - here only
 
     paho.mqtt.publish.single(
         "meters/m1/readings", b"7|old", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
     )
-    one = gateway(to_folder(mosquitto.port, retained=retained))
+    one = start_gateway(to_folder(mosquitto.port, retained=retained))
     paho.mqtt.publish.single(
         "meters/m1/readings", b"8|new", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
     )
@@ -210,12 +193,14 @@ def test_retained_messages_are_ignored_or_flagged(mosquitto: MosquittoBroker, ga
     assert found == {(b"8|new", False)} | ({(b"7|old", True)} if retained == "forward" else set())
 
 
-def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: MosquittoBroker, gateway: Start) -> None:
+def test_two_gateways_of_one_shared_subscription_share_its_messages(
+    mosquitto: MosquittoBroker, start_gateway: Start
+) -> None:
     both: list[GatewayProcess] = []
     for name in ("gateway-1", "gateway-2"):
         settings = to_folder(mosquitto.port, topics=["$share/site/meters/+/readings"])
         settings["mqtt"]["client_id"] = name
-        both.append(gateway(settings))
+        both.append(start_gateway(settings))
     Meters(mosquitto.port, range(1_000)).join()
 
     def all_acknowledged() -> bool:
@@ -235,12 +220,12 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(mosquitto: M
     "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
 )
 def test_a_gateway_at_its_limit_holds_no_more_and_fetches_nothing_again(
-    mosquitto: MosquittoBroker, gateway: Start
+    mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
     """200 MB wait at the broker, the gateway holds its 8 MB; a broken connection is made again once there is room."""
     pytest.importorskip("confluent_kafka", reason="the delivery target that is away is Kafka")
     to = {"kafka": {"servers": "127.0.0.1:9", "topic": "readings"}}
-    one = gateway(to_folder(mosquitto.port, to=to, limits={"messages": 5_000, "bytes": "8MB", "message": "1MB"}))
+    one = start_gateway(to_folder(mosquitto.port, to=to, limits={"messages": 5_000, "bytes": "8MB", "message": "1MB"}))
     before = one.rss
     Meters(mosquitto.port, range(2_000), size=100_000).join()
     one.wait_until("full", lambda: one.metrics()["bytes_in_flight"] > 8_000_000)

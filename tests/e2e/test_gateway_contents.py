@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from .gateway_job import GatewayProcess, payload_of, records_of, tally_of, to_folder
+from .gateway_job import GatewayProcess, Start, payload_of, records_of, tally_of, to_folder
 from .mosquitto import MosquittoBroker
 from .test_gateway_back import Reader, row, write
 
@@ -79,18 +77,10 @@ def some_properties(draw: random.Random) -> bytes:
 
 
 @pytest.fixture
-def gateway(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
-    """A gateway with the settings that a test gives."""
-    one = GatewayProcess(request.getfixturevalue("settings"))
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def settings(mosquitto: MosquittoBroker) -> dict[str, Any]:
+def gateway(mosquitto: MosquittoBroker, start_gateway: Start) -> GatewayProcess:
     """A gateway for both ways."""
     way_back = {"from": {"folder": {"path": "out", "poll": "100ms"}}, "prefix": "released", "retain": True}
-    return to_folder(mosquitto.port, rejects="rejects.jsonl") | {"back": way_back}
+    return start_gateway(to_folder(mosquitto.port, rejects="rejects.jsonl") | {"back": way_back})
 
 
 @pytest.mark.assures(
@@ -100,7 +90,6 @@ def settings(mosquitto: MosquittoBroker) -> dict[str, Any]:
 def test_messages_delivered_by_mosquitto_are_forwarded_with_any_properties(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
-    gateway.start()
     seed = random.SystemRandom().getrandbits(64)
     draw = random.Random(seed)  # noqa: S311 - of a test
     # the first is read with its properties, the others are refused by the library
@@ -154,7 +143,6 @@ def test_releases_of_series_of_any_name_are_published_under_distinct_topics(
 ) -> None:
     names = ["first", "a\x85b", "\x7f", "\ufdd0", "\uffff", "\ufeff", "x" * 1_024, "ä" * 500, "%2F", "last"]
     reader = Reader(mosquitto.port)
-    gateway.start("subscribed to")
     rows = [row(1, name) | {"release_id": f"r{number}"} for number, name in enumerate(names)]
     # two that a broker would end the connection for, in a place where nothing is escaped, and one that no topic holds
     refused = [row(1, "k") | {"release_id": "\x00"}, row(1, "k") | {"release_id": "\ud800"}, row(1, "x" * 70_000)]

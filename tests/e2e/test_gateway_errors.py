@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .certificates import make_certificates
-from .gateway_job import GatewayProcess, Meters, records_of, tally_of, to_folder
+from .gateway_job import Meters, Start, records_of, tally_of, to_folder
 from .mosquitto import MosquittoBroker
 
 PASSWORD = "not-to-be-seen-anywhere"  # noqa: S105 - of the tests
@@ -25,23 +25,6 @@ def broker(mosquitto_program: Path) -> Iterator[Broker]:
 
     def start(lines: dict[str, str] | None = None, listener: str = "") -> MosquittoBroker:
         made.append(MosquittoBroker(mosquitto_program, lines, listener))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def run() -> Iterator[Callable[..., GatewayProcess]]:
-    """Starts gateways that may end by themselves."""
-    made: list[GatewayProcess] = []
-
-    def start(settings: dict[str, Any], files: dict[str, str] | None = None, ready: str = "") -> GatewayProcess:
-        made.append(GatewayProcess(settings))
-        for name, text in (files or {}).items():
-            (made[-1].folder / name).write_text(text, encoding="utf-8")
-        made[-1].start(ready)
         return made[-1]
 
     yield start
@@ -65,15 +48,15 @@ def with_password(settings: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.assures("privacy", "A password is in no log")
 def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
-    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
+    broker: Broker, start_gateway: Start, tmp_path: Path
 ) -> None:
     one = broker(passwords(tmp_path))
     settings = with_password(to_folder(one.port))
-    refused = run(settings, {"secret": "something-else"})
+    refused = start_gateway(settings, "", {"secret": "something-else"})
     assert refused.ended() == 2
     assert "Error: MQTT broker 127.0.0.1" in refused.log
     assert "look at mqtt.user and mqtt.password" in refused.log or "not authorised" in refused.log
-    gateway = run(settings, {"secret": f"{PASSWORD}\n"}, "subscribed to")
+    gateway = start_gateway(settings, files={"secret": f"{PASSWORD}\n"})
     passwords(tmp_path, "another-password")
     one.reload()
     gateway.wait_until("refused", lambda: gateway.metrics()["refused"] == 1)
@@ -86,29 +69,27 @@ def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
 
 
 def test_a_prefix_that_may_not_be_written_to_ends_the_gateway(
-    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
+    broker: Broker, start_gateway: Start, tmp_path: Path
 ) -> None:
     one = broker(passwords(tmp_path))
     settings = with_password(to_folder(one.port))
     settings["back"] = {"from": {"folder": {"path": "."}}, "prefix": "elsewhere"}
     row = '{"release_id": "r1", "query": "q", "key": "k", "window_stop": "2013-01-08T00:00:00Z"}\n'
-    gateway = run(settings, {"secret": PASSWORD, "rows.jsonl": row})
+    gateway = start_gateway(settings, "", {"secret": PASSWORD, "rows.jsonl": row})
     assert gateway.ended() == 2
     assert "does not take a message (Not authorized): not authorised; give this user the right" in gateway.log
 
 
-def test_two_gateways_with_one_client_id_report_that_the_id_may_be_in_use(
-    broker: Broker, run: Callable[..., GatewayProcess]
-) -> None:
+def test_two_gateways_with_one_client_id_report_that_the_id_may_be_in_use(broker: Broker, start_gateway: Start) -> None:
     """A broker that says why it ends the connection ends the gateway; Mosquitto 2.0 says nothing."""
     one = broker()
-    both = [run(to_folder(one.port), ready="subscribed to") for _ in range(2)]
+    both = [start_gateway(to_folder(one.port)) for _ in range(2)]
     told = "does another client use 'gateway-1'?"
     both[0].wait_until("told", lambda: any(told in gateway.log for gateway in both), 60)
 
 
 def test_by_tls_each_side_is_trusted_by_its_certificate_or_the_setting_is_named(
-    broker: Broker, run: Callable[..., GatewayProcess], tmp_path: Path
+    broker: Broker, start_gateway: Start, tmp_path: Path
 ) -> None:
     make_certificates(tmp_path, "gateway")
     ca, own, key = (str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key"))
@@ -116,17 +97,17 @@ def test_by_tls_each_side_is_trusted_by_its_certificate_or_the_setting_is_named(
     one = broker({"require_certificate": "true"}, listener=mine)
     settings = to_folder(one.port)
     settings["mqtt"] |= {"host": "localhost", "tls": {"ca": str(tmp_path / "other.pem")}}
-    stranger = run(settings)
+    stranger = start_gateway(settings, "")
     assert stranger.ended() == 2
     assert "its certificate is not accepted" in stranger.log
     # it tries on: what the broker does to it cannot be told from what one does that is about to stop
     settings["mqtt"]["tls"] = {"ca": ca}
-    refused = run(settings)
+    refused = start_gateway(settings, "")
     said = "ended the connection before it was set up: does it want a certificate, or another one, as mqtt.tls.cert?"
     refused.wait_until("told", lambda: said in refused.log)
     assert "connected" not in refused.log
     settings["mqtt"]["tls"] |= {"cert": own, "key": key}
-    gateway = run(settings, ready="subscribed to")
+    gateway = start_gateway(settings)
     Meters(one.port, range(3_000), ca=tmp_path / "ca.pem", own=(Path(own), Path(key))).join()
     gateway.wait_until("all acknowledged", lambda: gateway.metrics()["acknowledged_total"] == 3_000)
     assert gateway.stop() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,28 +13,16 @@ import pytest
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 
-from .gateway_job import GatewayProcess, Meters, number_of, payload_of, to_folder
+from .gateway_job import GatewayProcess, Meters, Start, number_of, payload_of, to_folder
 from .kafka import PASSWORD, USER, KafkaBroker
 from .mosquitto import MosquittoBroker
 from .test_gateway_back import Reader, row
 
-Start = Callable[..., GatewayProcess]
 
-
-@pytest.fixture
-def gateway(kafka: KafkaBroker) -> Iterator[Start]:
-    """Starts gateways, and ends them with the test; a Kafka broker that a failed test left killed runs again then."""
-    made: list[GatewayProcess] = []
-
-    def start(settings: dict[str, Any], ready: str = "subscribed to", secret: str = "") -> GatewayProcess:
-        made.append(GatewayProcess(settings))
-        (made[-1].folder / "secret").write_text(secret, encoding="utf-8")
-        made[-1].start(ready)
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.close()
+@pytest.fixture(autouse=True)
+def running(kafka: KafkaBroker) -> Iterator[None]:
+    """A Kafka broker that a failed test left killed runs again for the next one."""
+    yield
     if not kafka.runs:
         kafka.start()
 
@@ -59,10 +47,10 @@ def acknowledged(one: GatewayProcess, count: int) -> None:
 
 
 def test_messages_are_delivered_with_key_headers_and_body(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     topic = kafka.topic()
-    one = gateway(to_kafka(mosquitto, kafka.servers, topic, key={"level": 2}))
+    one = start_gateway(to_kafka(mosquitto, kafka.servers, topic, key={"level": 2}))
     Meters(mosquitto.port, range(1_000)).join()
     acknowledged(one, 1_000)
     assert one.stop() == 0
@@ -81,10 +69,10 @@ def test_messages_are_delivered_with_key_headers_and_body(
 
 @pytest.mark.assures("gateway", "A Kafka broker killed together with the gateway loses no message")
 def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     topic = kafka.topic()
-    one = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    one = start_gateway(to_kafka(mosquitto, kafka.servers, topic))
     meters = Meters(mosquitto.port, range(12_000), rate=1_000)
     time.sleep(2)
     one.kill()
@@ -109,11 +97,11 @@ def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
 
 
 def test_a_cleanly_restarted_kafka_broker_loses_nothing_and_adds_no_duplicate(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     """The producer is idempotent and lives on: a batch that it sends again is known to the broker."""
     topic = kafka.topic()
-    one = gateway(to_kafka(mosquitto, kafka.servers, topic))
+    one = start_gateway(to_kafka(mosquitto, kafka.servers, topic))
     meters = Meters(mosquitto.port, range(12_000), rate=1_000)
     one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
     kafka.stop()
@@ -137,7 +125,7 @@ def test_a_cleanly_restarted_kafka_broker_loses_nothing_and_adds_no_duplicate(
 
 
 def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     topic = kafka.topic()
     options = {
@@ -147,23 +135,23 @@ def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
         "sasl.password": {"file": "secret"},
     }
     settings = to_kafka(mosquitto, kafka.sasl_servers, topic, options=options)
-    wrong = gateway(settings, "counts are at", "something-else")
+    wrong = start_gateway(settings, "counts are at", {"secret": "something-else"})
     assert wrong.ended() == 2
     assert "Kafka: the credentials are not accepted; look at forward.to.kafka.options" in wrong.log
     assert "something-else" not in wrong.log
-    right = gateway(settings, secret=PASSWORD)
+    right = start_gateway(settings, files={"secret": PASSWORD})
     Meters(mosquitto.port, range(10)).join()
     acknowledged(right, 10)
     stranger = settings["forward"]["to"]["kafka"]["options"]
     stranger["sasl.username"] = "stranger"
     settings["mqtt"]["client_id"] = "gateway-2"
-    refused = gateway(settings, "counts are at", PASSWORD)
+    refused = start_gateway(settings, "counts are at", {"secret": PASSWORD})
     assert refused.ended() == 2, refused.log
     assert f"Kafka: not authorised to write to the topic '{topic}'" in refused.log or "no topic" in refused.log
 
 
 def test_releases_of_a_kafka_topic_are_published_despite_gateway_kills_and_outages(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     topic = kafka.topic(2)
     rows = [row(window, f"k{key}") for window in range(20) for key in range(30)]
@@ -175,7 +163,7 @@ def test_releases_of_a_kafka_topic_are_published_despite_gateway_kills_and_outag
         "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-1"},
         "back": {"from": {"kafka": {"servers": kafka.servers, "topic": topic}}, "prefix": "released"},
     }
-    one = gateway(settings, "trying again")
+    one = start_gateway(settings, "trying again")
     assert "Kafka: " in one.log
     kafka.start()
     reader.wait(1)
@@ -193,7 +181,7 @@ def test_releases_of_a_kafka_topic_are_published_despite_gateway_kills_and_outag
 
 
 def test_a_gateway_configured_with_another_release_topic_reads_that_topic(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, gateway: Start
+    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
     """Kafka gives a member that comes back the partitions it had, of whatever topic they are."""
     reader = Reader(mosquitto.port)
@@ -205,7 +193,7 @@ def test_a_gateway_configured_with_another_release_topic_reads_that_topic(
             "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-3"},
             "back": {"from": {"kafka": place}, "prefix": "released"},
         }
-        one = gateway(settings, "connected")
+        one = start_gateway(settings, "connected")
         reader.wait(30 * window)
         assert one.stop() == 0
     reader.close()

@@ -29,7 +29,7 @@ from quiltstream.store import Store
 
 from ..deploy.systemd_files import FOLDER, UNITS, Unit, read_unit
 from .certificates import make_certificates
-from .conftest import missing
+from .conftest import missing, there
 from .installed import installed
 from .mosquitto import find_mosquitto
 from .postgres import find_binaries
@@ -157,9 +157,9 @@ def program(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, prism: Path, kafka_jars: Path) -> Iterator[Machine]:
-    mosquitto, postgres, tools = find_mosquitto(), find_binaries(), installed("kafka-tools")
-    if mosquitto is None or postgres is None or not tools.folder.is_dir():
-        missing("Mosquitto, PostgreSQL or Kafka's tools are not there (run `.ci/servers.sh kafka mosquitto`)")
+    mosquitto, postgres, tools = there(find_mosquitto), there(find_binaries), installed("kafka-tools")
+    if not tools.folder.is_dir():
+        missing("Kafka's tools are not there (run `.ci/servers.sh kafka`)")
     ours, kafka = tmp_path / "bin", tmp_path / "kafka"
     for folder in (ours, kafka):
         folder.mkdir()
