@@ -15,7 +15,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 from .installed import NotInstalledError
 from .processes import Processes, ServerError
@@ -56,9 +55,7 @@ class PostgresServer:
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
         user = server_user()
-        self._who: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            self._who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self._who = (user.pw_uid, user.pw_gid) if os.geteuid() == 0 else None
         self._password = secrets.token_urlsafe(24)
         self._processes = Processes("postgres")
         self._folder = self._processes.folder
@@ -127,14 +124,14 @@ class PostgresServer:
         settings = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "port": str(PORT)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [self._binaries / "postgres", "-D", self._data, *options]
-        self._processes.start("postgres", command, self._environment(), **self._who)
+        self._processes.start("postgres", command, self._environment(), self._who)
 
     def _ready(self) -> bool:
         command = [self._binaries / "pg_isready", "-q", "-h", self._folder, "-p", str(PORT)]
         return subprocess.run(command, env=self._environment(), check=False).returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:
-        self._processes.run(program, [self._binaries / program, *arguments], self._environment(), **self._who)
+        self._processes.run(program, [self._binaries / program, *arguments], self._environment(), who=self._who)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}

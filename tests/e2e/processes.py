@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 TERMINATE_SECONDS = 10
 
@@ -124,7 +123,11 @@ class Processes:
         )
 
     def start(
-        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **who: Any
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        who: tuple[int, int] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a process under a name that no running one has; its output is appended to the name's log.
 
@@ -132,12 +135,12 @@ class Processes:
             name: in messages and of its log.
             command: its words.
             environment: its variables; this process's own by default.
-            who: user and groups, as ``subprocess.Popen`` takes them.
+            who: the user and the group that it runs as; this process's own by default.
         """
         if (running := self._running.get(name)) is not None:
             raise ServerError(f"{name} runs already, as process {running.pid}: end it first")
         with self.log_of(name).open("ab") as log:
-            process: subprocess.Popen[bytes] = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -145,7 +148,9 @@ class Processes:
                 cwd=self.folder,
                 env=environment,
                 start_new_session=True,
-                **who,
+                user=None if who is None else who[0],
+                group=None if who is None else who[1],
+                extra_groups=None if who is None else [],
             )
         self._tell_watchdog(f"+{process.pid}")
         self._running[name] = process
@@ -199,10 +204,10 @@ class Processes:
         command: Sequence[str | Path],
         environment: Mapping[str, str] | None = None,
         seconds: float = 120,
-        **who: Any,
+        who: tuple[int, int] | None = None,
     ) -> str:
         """Run a process to its end, which must be a good one and in time; what it wrote."""
-        self.start(name, command, environment, **who)
+        self.start(name, command, environment, who)
         deadline = time.monotonic() + seconds
         while self.runs(name):
             if time.monotonic() > deadline:
