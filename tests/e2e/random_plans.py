@@ -1,4 +1,4 @@
-"""Plans of random actions: data, which are made, checked and shortened without a server.
+"""Plans of random actions: data, which are made and checked without a server.
 
 What an action needs and gives are facts. A seed decides configuration, readings and steps.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 #: The version of Beam that Flink's job server is of.
@@ -177,25 +177,3 @@ def plan_of(seed: int, length: int = 10, beams: Sequence[str] = ("2.77",), runne
         steps.append(Step(action.name, source.randrange(1 << 30)))
         facts = after(action, facts)
     return Plan(seed, configuration, tuple(steps))
-
-
-def shrunk(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """A shortest plan that still fails: without any one step of it, it does not, or is not possible.
-
-    Args:
-        plan: fails.
-        fails: whether another one does.
-    """
-    size = max(1, len(plan.steps) // 2)
-    while True:
-        at, begun = 0, len(plan.steps)
-        while at < len(plan.steps):
-            left = plan.steps[:at] + plan.steps[at + size :]
-            shorter = replace(plan, steps=possible(left, plan.configuration.facts))
-            if fails(shorter):
-                plan = shorter
-            else:
-                at += size
-        if size == 1 and len(plan.steps) == begun:
-            return plan
-        size = max(1, size // 2)

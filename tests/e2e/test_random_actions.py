@@ -12,7 +12,7 @@ from .kafka import KafkaBroker
 from .postgres import PostgresServer
 from .random_actions import beams, run
 from .random_jobs import Servers, WrongError
-from .random_plans import ACTIONS, Configuration, Plan, Step, plan_of, possible, shrunk, steps
+from .random_plans import ACTIONS, Configuration, Plan, Step, plan_of, possible, steps
 
 #: Plans of a night: about five minutes where little else runs.
 NIGHT = 8
@@ -77,23 +77,3 @@ def test_every_step_of_a_plan_has_its_preconditions(runner: str) -> None:
         seen |= {step.action for step in plan.steps}
     of_another = {name for name, one in ACTIONS.items() if {"prism", "flink"} - {runner} & {*one.needs}}
     assert seen == ACTIONS.keys() - of_another - ({"take up"} if runner == "prism" else set())
-
-
-@pytest.mark.parametrize(
-    ("culprits", "left"),
-    [
-        ({"late"}, ["begin", "send", "await rows", "late"]),
-        ({"damage", "stop"}, ["begin", "stop", "damage"]),
-        (set[str](), []),
-    ],
-)
-def test_a_failing_plan_is_shrunk_to_its_necessary_steps(culprits: set[str], left: list[str]) -> None:
-    names = ["begin", "send", "damage", "await rows", "duplicate", "late", "stop", "begin", "send", "damage", "stop"]
-    plan = Plan(1, Configuration(), steps(*names))
-
-    def fails(one: Plan) -> bool:
-        assert possible(one.steps, one.configuration.facts) == one.steps
-        return culprits <= {step.action for step in one.steps}
-
-    found = [step.action for step in shrunk(plan, fails).steps]
-    assert sorted(found) == sorted(left)
