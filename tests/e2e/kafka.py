@@ -15,7 +15,8 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -124,84 +125,47 @@ class KafkaBroker:
 
     def topic(self, partitions: int = 3, name: str | None = None, **settings: str) -> str:
         """A new topic that the broker knows of; dots in the names of settings are underscores."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-            NewTopic,  # pyright: ignore[reportPrivateImportUsage] - its documented place
-        )
-
         name = f"t-{uuid.uuid4().hex[:12]}" if name is None else name
         config = {key.replace("_", "."): value for key, value in settings.items()}
         admin = self.admin()
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(20)
+        admin.create_topics([_admins().NewTopic(name, partitions, 1, config=config)])[name].result(20)
         # its controller had it; the broker itself hears of it a moment later
         _until(lambda: len(admin.list_topics(name, timeout=20).topics[name].partitions) == partitions)
         return name
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-            NewPartitions,  # pyright: ignore[reportPrivateImportUsage] - its documented place
-        )
-
         admin = self.admin()
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+        admin.create_partitions([_admins().NewPartitions(topic, partitions)])[topic].result(20)
 
     def set(self, topic: str, setting: str, value: str) -> None:
         """Change a setting of a topic."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-            AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage] - their documented place
-            ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
-            ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
-            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
-        )
-
-        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-        changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admins = _admins()
+        entry = admins.ConfigEntry(setting, value, incremental_operation=admins.AlterConfigOpType.SET)
+        changed = admins.ConfigResource(admins.ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin = self.admin()
         admin.incremental_alter_configs([changed])[changed].result(20)
 
     def allow(self, user: str, topic: str, right: str) -> None:
         """Give a user a right to a topic, and wait until the broker knows of it."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-            AclBinding,  # pyright: ignore[reportPrivateImportUsage] - their documented place
-            AclBindingFilter,  # pyright: ignore[reportPrivateImportUsage]
-            AclOperation,  # pyright: ignore[reportPrivateImportUsage]
-            AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
-            ResourcePatternType,  # pyright: ignore[reportPrivateImportUsage]
-            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
-        )
-
-        exact, permission = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-        told = (ResourceType.TOPIC, topic, exact, f"User:{user}", "*", AclOperation[right], permission)
-        rule, admin = AclBinding(*told), self.admin()
+        admins, admin = _admins(), self.admin()
+        exact, permission = admins.ResourcePatternType.LITERAL, admins.AclPermissionType.ALLOW
+        told = (admins.ResourceType.TOPIC, topic, exact, f"User:{user}", "*", admins.AclOperation[right], permission)
+        rule = admins.AclBinding(*told)
         admin.create_acls([rule])[rule].result(20)
-        _until(lambda: admin.describe_acls(AclBindingFilter(*told)).result(20))
+        _until(lambda: admin.describe_acls(admins.AclBindingFilter(*told)).result(20))
 
     def settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
-            ConfigResource,  # pyright: ignore[reportPrivateImportUsage] - their documented place
-            ResourceType,  # pyright: ignore[reportPrivateImportUsage]
-        )
-
-        asked = ConfigResource(ResourceType.TOPIC, topic)
-        admin = self.admin()
-        told = admin.describe_configs([asked])[asked].result(20)
+        asked = _admins().ConfigResource(_admins().ResourceType.TOPIC, topic)
+        told = self.admin().describe_configs([asked])[asked].result(20)
         return {name: entry.value for name, entry in told.items()}
 
     def admin(self) -> Any:
         """An administrator's client."""
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
+        return _admins().AdminClient({"bootstrap.servers": self.servers})
 
-        return AdminClient({"bootstrap.servers": self.servers})
-
-    def send(
-        self,
-        topic: str,
-        messages: Iterable[tuple[int, bytes | None]],
-        *,
-        headers: Sequence[tuple[str, bytes]] = (),
-        **options: Any,
-    ) -> None:
+    def send(self, topic: str, messages: Iterable[tuple[int, bytes | None]], **options: Any) -> None:
         """Send (partition, value) pairs in their order, and wait until the broker has them."""
         from confluent_kafka import Producer  # noqa: PLC0415 - an extra
 
@@ -216,18 +180,18 @@ class KafkaBroker:
         for partition, value in messages:
             while True:
                 try:
-                    producer.produce(topic, value, partition=partition, headers=list(headers), on_delivery=delivered)
+                    producer.produce(topic, value, partition=partition, on_delivery=delivered)
                     break
                 except BufferError:
                     producer.poll(0.1)
         assert producer.flush(60) == 0
         assert not failed, failed[:3]
 
-    def read(self, topic: str, *, servers: str | None = None, options: Mapping[str, Any] | None = None) -> list[Any]:
+    def read(self, topic: str) -> list[Any]:
         """Everything in a topic now, as confluent-kafka's messages."""
         from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - an extra
 
-        consumer = Consumer({"bootstrap.servers": servers or self.servers, "group.id": "reader", **(options or {})})
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "reader"})
         try:
             partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
             places = [TopicPartition(topic, one) for one in partitions]
@@ -274,6 +238,11 @@ class KafkaBroker:
             return bool(admin.list_topics(timeout=2).brokers)
         except KafkaException:
             return False
+
+
+def _admins() -> Any:
+    """What administrators have of the library, which is an extra."""
+    return import_module("confluent_kafka.admin")
 
 
 def _until(true: Callable[[], Any]) -> None:
