@@ -38,7 +38,7 @@ def bench_kind() -> type[Bench]:
 
 
 def moved(bench: VolumeBench) -> None:
-    """What is at the ledger's place goes to another folder, as one."""
+    """What is at the ledger's place goes to another folder, as one: so is a volume that is not mounted any more."""
     bench.volume.rename(bench.away)
     bench.volume.mkdir()
 
@@ -56,11 +56,6 @@ def truncated(bench: VolumeBench) -> None:
     (bench.volume / "ledger.db").write_bytes(b"")
 
 
-def unmounted(bench: VolumeBench) -> None:
-    """The folder that a volume was mounted on is there, and nothing in it."""
-    moved(bench)
-
-
 def another(bench: VolumeBench) -> None:
     moved(bench)
     with Store(bench.ledger, create=True) as store:
@@ -73,7 +68,7 @@ def older(bench: VolumeBench) -> None:
 
 
 LOSSES: dict[str, Callable[[VolumeBench], None]] = {
-    one.__name__: one for one in (moved, emptied, truncated, unmounted, another, older)
+    one.__name__: one for one in (moved, emptied, truncated, another, older)
 }
 
 
