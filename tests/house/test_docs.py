@@ -65,12 +65,6 @@ def test_a_wrong_result_on_a_page_is_found(tmp_path: Path) -> None:
         run(PAGE.replace("\n2\n", "\n3\n"), tmp_path)
 
 
-def test_an_error_on_a_page_is_found_at_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError) as caught:
-        run(PAGE.replace("x = 1", "x = 1 / 0"), tmp_path)
-    assert (caught.traceback[-1].path, caught.traceback[-1].lineno + 1) == ("page.md", 3)
-
-
 CONSOLE = """
 <!-- exit: 3 -->
 ```console
@@ -82,14 +76,10 @@ what a command prints
 """
 
 
-def test_the_commands_of_a_console_block_are_found() -> None:
+def test_a_console_block_exits_with_the_documented_code(tmp_path: Path) -> None:
     (block,) = blocks("page.md", CONSOLE)
     assert commands(block.body) == ["touch made", "test -e made && \\\nexit 3"]
     assert not block.runs  # only blocks that show `$ quiltstream` are run
-
-
-def test_a_console_block_exits_with_the_documented_code(tmp_path: Path) -> None:
-    (block,) = blocks("page.md", CONSOLE)
     run_console(block, tmp_path, dict(os.environ))
     with pytest.raises(BlockError, match=r"(?s)page\.md:4: .* ended with 3, not 2"):
         run_console(dataclasses.replace(block, value="2"), tmp_path, dict(os.environ))
