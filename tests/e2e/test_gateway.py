@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -75,10 +76,11 @@ def test_messages_are_forwarded_under_pseudonyms_without_loss(
 )
 @pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
 def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_nothing(
-    mosquitto: MosquittoBroker, start_gateway: Start
+    mosquitto: MosquittoBroker, start_gateway: Start, request: pytest.FixtureRequest
 ) -> None:
     one = start_gateway(to_folder(mosquitto.port))
-    meters = Meters(mosquitto.port, range(25_000), rate=1_500)
+    meters = Meters(mosquitto.port, count(), rate=1_500)
+    request.addfinalizer(meters.give_up)
     for _ in range(3):
         time.sleep(1.5)
         one.kill()
@@ -93,16 +95,16 @@ def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_noth
     one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 500)
     mosquitto.stop()
     one.wait_until("told", lambda: "cannot be reached" in one.log)
-    assert len(meters.confirmed) < 25_000
+    before = len(meters.confirmed)
     mosquitto.start()
-    confirmed = meters.join()
+    one.wait_until("more is published", lambda: len(meters.confirmed) > before + 1_000)
+    confirmed = meters.give_up()
     drained(one, mosquitto.port)
     assert one.metrics()["reconnects_total"] >= 1
     assert one.metrics()["sessions_lost_total"] == 0
     assert one.stop() == 0
-    assert confirmed == set(range(25_000))
     counts = counts_of(one)
-    assert confirmed == counts.keys()
+    assert confirmed <= counts.keys()
     # twice are those that the meters sent twice, because their own connection broke, and those that came flagged
     flagged = tally_of(record for record in records_of(one.folder / "spool") if record["dup"])
     assert all(times - 1 <= flagged[number] + (number in meters.repeated) for number, times in counts.items())
