@@ -158,7 +158,8 @@ class KafkaBroker:
     def settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic."""
         asked = _admins().ConfigResource(_admins().ResourceType.TOPIC, topic)
-        told = self.admin().describe_configs([asked])[asked].result(20)
+        admin = self.admin()  # its answers end with it
+        told = admin.describe_configs([asked])[asked].result(20)
         return {name: entry.value for name, entry in told.items()}
 
     def admin(self) -> Any:
