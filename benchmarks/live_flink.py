@@ -224,10 +224,7 @@ def measured(cluster: Any, server: Any, number: int) -> Found:
 def main() -> None:
     """Start the servers, run every load, print the table."""
     flink, postgres = servers("flink"), servers("postgres")
-    binaries = postgres.find_binaries()
-    if binaries is None:
-        sys.exit("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
-    server = postgres.PostgresServer(binaries)
+    server = postgres.PostgresServer(postgres.find_binaries())
     cluster = flink.FlinkCluster(flink.find_flink(), [ROOT / "benchmarks"], slots=1, others=1)
     try:
         print(
