@@ -175,10 +175,7 @@ def hand_over(settings: str, checkpoint_ms: str, options: list[str]) -> None:
 def main() -> None:
     """Start the servers, run every job, print the table."""
     flink, kafka, postgres = servers("flink"), servers("kafka"), servers("postgres")
-    binaries = postgres.find_binaries()
-    if binaries is None:
-        sys.exit("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
-    server = postgres.PostgresServer(binaries)
+    server = postgres.PostgresServer(postgres.find_binaries())
     broker = kafka.KafkaBroker(kafka.find_kafka())
     cluster = flink.FlinkCluster(flink.find_flink())
     try:

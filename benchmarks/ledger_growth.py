@@ -46,10 +46,7 @@ _COPIED = (tables.charges, tables.releases)
 def database() -> Generator[str]:
     """A PostgreSQL server of its own."""
     postgres = servers("postgres")
-    binaries = postgres.find_binaries()
-    if binaries is None:
-        sys.exit("no PostgreSQL server is installed (Debian: apt-get install postgresql)")
-    server = postgres.PostgresServer(binaries)
+    server = postgres.PostgresServer(postgres.find_binaries())
     try:
         yield server.url
     finally:

@@ -177,12 +177,12 @@ def of_rows(held: Registration, records: list[Record]) -> dict[str, float]:
 def database() -> Generator[str | None]:
     """A PostgreSQL server of its own, where one is installed."""
     postgres = servers("postgres")
-    binaries = postgres.find_binaries()
-    if binaries is None:
-        print("no PostgreSQL server is installed (Debian: apt-get install postgresql): not measured", file=sys.stderr)
+    try:
+        server = postgres.PostgresServer(postgres.find_binaries())
+    except servers("installed").NotInstalledError as error:
+        print(f"{error}: not measured", file=sys.stderr)
         yield None
         return
-    server = postgres.PostgresServer(binaries)
     try:
         yield server.url
     finally:
