@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -43,36 +42,8 @@ ROUNDING = 2.0**-48
 #: As a share of the distance to another edge, where edges are as close together as that.
 _OF_A_BIN = 2.0**-10
 
-#: Most cells of a lookup; edges that are closer together relative to their range are searched instead.
-_LOOKUP_CELLS = 4096
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lookup:
-    """Finds bins through a table of equal cells, each with at most one edge: about eight times a binary search.
-
-    The cell of a value is a chain of floating-point operations that never decrease, so a value in a lower cell than an
-    edge's is below the edge, one in a higher cell is above it, and in the edge's own cell the two are compared. The
-    result is exact whatever the rounding.
-    """
-
-    low: float
-    cells_per_unit: float
-    below: npt.NDArray[np.int64]
-    edge: npt.NDArray[np.float64]
-
-    def cells(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        last = float(len(self.below) - 1)
-        with np.errstate(over="ignore"):
-            place = values - self.low
-            place *= self.cells_per_unit
-        return np.clip(place, 0.0, last, out=place).astype(np.int64)
-
-    def states(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        cells = self.cells(values)
-        states = self.below[cells]
-        states += values >= self.edge[cells]
-        return states
+#: Edges up to which comparing with each of them is faster than a search.
+_COMPARED = 64
 
 
 def _lowest(edges: tuple[float, ...]) -> npt.NDArray[np.float64]:
@@ -81,28 +52,6 @@ def _lowest(edges: tuple[float, ...]) -> npt.NDArray[np.float64]:
     with np.errstate(over="ignore"):
         below = np.diff(array, prepend=-np.inf) * _OF_A_BIN
     return array - np.minimum(np.abs(array) * ROUNDING, below)
-
-
-@lru_cache(maxsize=64)
-def _lookup(edges: tuple[float, ...]) -> _Lookup | None:
-    """The table for some edges, or ``None`` where it would be too large."""
-    if len(edges) < 2:  # noqa: PLR2004 - nothing to look up
-        return None
-    array = _lowest(edges)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        width = float(np.diff(array).min())
-        count = 2 * (array[-1] - array[0]) / width + 2
-    if not count <= _LOOKUP_CELLS or not math.isfinite(2 / width):
-        return None
-    empty = _Lookup(
-        float(array[0]), 2 / width, np.zeros(int(count) + 1, dtype=np.int64), np.full(int(count) + 1, np.inf)
-    )
-    homes = empty.cells(array)
-    if len(np.unique(homes)) < len(homes):
-        return None
-    empty.edge[homes] = array
-    empty.below[:] = np.searchsorted(homes, np.arange(len(empty.below)), side="left")
-    return empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +177,13 @@ class StateSpace:
         """
         if self.categories:
             return np.clip(values, 0, self.bins - 1).astype(np.int64)
-        lookup = _lookup(self.edges)
-        if lookup is None:
-            return np.searchsorted(_lowest(self.edges), values, side="right")
-        return lookup.states(values)
+        edges = _lowest(self.edges)
+        if len(edges) > _COMPARED:
+            return np.searchsorted(edges, values, side="right")
+        states = np.zeros(np.shape(values), dtype=np.int64)
+        for edge in edges:
+            states += values >= edge
+        return states
 
     def are_states(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         """Which values a reading may have: any number of bins, and of categories the number of one, from 0."""
@@ -278,11 +230,6 @@ class StateSpace:
         if self.categories:
             return {"categories": list(self.categories), "other": self.other, **form}
         return {"edges": list(self.edges), **form}
-
-    @classmethod
-    def size_of(cls, form: dict[str, Any]) -> int:
-        """Number of states of a plain form that was checked before."""
-        return cls.from_dict(form).size
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> StateSpace:

@@ -223,7 +223,7 @@ def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
         found = belief_from_dict(change.belief).states
     except (ChainError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
-    wanted = StateSpace.size_of(domain.states)
+    wanted = StateSpace.from_dict(domain.states).size
     if found is not None and found != wanted:
         raise StoreError(
             f"domain {domain.name!r}: the new belief has {found} states and the domain {wanted}; fit a model with the "

@@ -287,16 +287,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="the state is one bin too high",
         file="schemas/states.py",
-        old="states += values >= self.edge[cells]",
-        new="states += values > self.edge[cells]",
-        tests=("tests/schemas/test_lookup.py",),
+        old="states += values >= edge",
+        new="states += values > edge",
+        tests=("tests/schemas/test_bins.py",),
     ),
     Mutant(
         name="a value that rounding put below an edge stays below it",
         file="schemas/states.py",
         old="return array - np.minimum(np.abs(array) * ROUNDING, below)",
         new="return array",
-        tests=("tests/schemas/test_lookup.py",),
+        tests=("tests/schemas/test_bins.py",),
     ),
     Mutant(
         name="the increment of a register keeps what rounding took",

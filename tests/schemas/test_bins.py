@@ -25,13 +25,12 @@ def around(edge: float, lowest: float) -> list[float]:
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=60, unique=True).map(sorted), st.lists(FINITE))
-@example([200.0 * i for i in range(1, 51)], [0.0, 1e308, -1e308])
-@example([0.1 * i for i in range(1, 30)], [])
+@example([200.0 * i for i in range(1, 101)], [0.0, 1e308, -1e308])
 @example([0.0, 5e-324], [])
 @example([-1.7e308, 1.7e308], [])
 @example([1.0, 1.0 + 2**-52, 4.0], [])
 @example([1e15, 1e15 + 1], [1e15 - 1])
-def test_the_table_finds_the_same_bins_as_comparing_with_every_edge(edges, values):
+def test_a_value_is_in_the_bin_behind_all_edges_that_it_reaches(edges, values):
     lowest = lowest_of(edges)
     probes = [*values, *(probe for pair in zip(edges, lowest, strict=True) for probe in around(*pair))]
     probes = [p for p in probes if np.isfinite(p)]
