@@ -63,14 +63,12 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
     }
     problems: dict[str, None] = {}
     meant = _meant(error.errors(include_url=False))
-    tied, whole = _tied(meant), _of_no_kind(meant)
+    whole = _of_no_kind(meant)
     for one in meant:
         union = (_member(one) or ())[:-1]
-        place = _place(part for part in (union if union in tied else one["loc"]) if str(part) not in _VARIANTS)
-        place, message = place or "settings", one["msg"].removeprefix("Value error, ")
-        if union in tied:
-            line = f"{place}: give either {tied[union]} (see {explained.example})"
-        elif union in whole and one["loc"] == _member(one):
+        place = _place(part for part in one["loc"] if str(part) not in _VARIANTS) or "settings"
+        message = one["msg"].removeprefix("Value error, ")
+        if union in whole and one["loc"] == _member(one):
             line = f"{_place(union)} is {_shown(one['input'], section=False)}: input should be {whole[union]}"
             line += f" (see {explained.example})"
         elif one["type"] in expected:
@@ -122,26 +120,6 @@ def _meant(found: list[ErrorDetails]) -> list[ErrorDetails]:
         if (member := _member(one)) is not None:
             fewest[member[:-1]] = min(strange[member], fewest.get(member[:-1], strange[member]))
     return [one for one in kept if (member := _member(one)) is None or strange[member] == fewest[member[:-1]]]
-
-
-def _tied(found: list[ErrorDetails]) -> dict[tuple[int | str, ...], str]:
-    """What to give where several members of a union are meant as much, by the union's place."""
-    unions: dict[tuple[int | str, ...], dict[tuple[int | str, ...], dict[str, list[str]]]] = {}
-    for one in found:
-        member = _member(one)
-        if member is not None and member == one["loc"][:-1] and one["type"] in ("missing", "extra_forbidden"):
-            names = unions.setdefault(member[:-1], {}).setdefault(member, {"missing": [], "extra_forbidden": []})
-            names[one["type"]].append(str(one["loc"][-1]))
-    tied: dict[tuple[int | str, ...], str] = {}
-    for union, members in unions.items():
-        # a name that is strange to one member may be another's
-        given = dict.fromkeys(name for names in members.values() for name in names["extra_forbidden"])
-        own = [
-            [*names["missing"], *(n for n in given if n not in names["extra_forbidden"])] for names in members.values()
-        ]
-        if len(own) > 1:
-            tied[union] = " or ".join("{" + ", ".join(f"{name}: ..." for name in names) + "}" for names in own)
-    return tied
 
 
 _SECTION = "a section of settings, {name: value, ...}"

@@ -226,23 +226,6 @@ def test_a_member_of_a_union_that_was_not_meant_hides_no_problem() -> None:
         load_settings(change("model.json", "{pi_mn: 0.2, gap: 0.3}"))
 
 
-@pytest.mark.parametrize(
-    ("setting", "given", "forms"),
-    [
-        ("roster", "{file: roster.csv, column: meter}", "{file: ...} or {column: ...}"),
-        ("roster", "{path: roster.csv}", "{file: ...} or {column: ...}"),
-        ("roster", "{series: home, column: 3}", "{file: ..., series: ...} or {column: ...}"),
-        ("model", "{}", "{pi_min: ..., gap: ...} or {estimate: ...}"),
-        ("model", "{pi_min: 0.2, estimate: 3}", "{gap: ..., pi_min: ...} or {estimate: ...}"),
-    ],
-)
-def test_members_of_a_union_that_are_meant_as_much_are_told_in_one_line(setting: str, given: str, forms: str) -> None:
-    before = {"roster": "roster:   roster.csv", "model": "model.json"}[setting]
-    with pytest.raises(SettingsError) as caught:
-        load_settings(change(before, given if setting == "model" else f"roster: {given}"))
-    assert str(caught.value) == f"{setting}: give either {forms} (see `quiltstream init` for a commented example)"
-
-
 def test_a_duration_from_python_may_be_a_timedelta(tmp_path: Path) -> None:
     given = {
         "slots": {"interval": dt.timedelta(minutes=30)},
