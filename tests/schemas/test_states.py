@@ -7,6 +7,7 @@ import pytest
 
 from quiltstream.schemas.states import StateSpace
 
+
 def test_values_beyond_the_edges_are_counted_in_the_end_bins():
     space = StateSpace((0.0, 250.0))
     assert space.encode(np.array([-1e308, -0.1, 0.0, 249.9, 250.0, 1e308])).tolist() == [0, 0, 1, 1, 2, 2]
