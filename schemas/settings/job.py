@@ -10,7 +10,6 @@ pseudonyms of the readings.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..calendars import UNITS, Calendar, Unit, local_calendar
+from ..calendars import UNITS, Unit, local_calendar
 from ..model_file import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
@@ -430,11 +429,6 @@ class Settings(Document):
         size = grid.slots_in(parse_duration(windows.size), "windows.size")
         every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
         start, stop = self._ends()
-        if start is not None and stop is not None and stop - start < size:
-            raise ValueError(
-                f"windows.stop {windows.stop} is too near to windows.start {windows.start}: no whole window of {size} "
-                "slots fits between them; move them apart or use a smaller windows.size"
-            )
         return Schedule(size=size, every=every, start=start, stop=stop, anchor=0 if start is None else start)
 
     def _by_calendar(self, unit: Unit) -> Schedule:
@@ -451,25 +445,7 @@ class Settings(Document):
             )
         start, stop = self._ends()
         calendar = local_calendar(unit, self.slots.timezone, grid.interval_us, grid.origin_us)
-        if start is not None and stop is not None:
-            self._check_whole(calendar, start, stop)
         return Schedule.of_calendar(calendar, start, stop)
-
-    def _check_whole(self, calendar: Calendar, start: int, stop: int) -> None:
-        """Refuse ends between which no window of a calendar lies, with the dates of the first one."""
-        calendar.check_within(start, stop)
-        begin = calendar.stop_of(calendar.number_of(start - 1))
-        end = calendar.stop_of(calendar.number_of(begin))
-        if end > stop:
-            zone = time_zone(calendar.timezone)
-            dates = [
-                dt.datetime.fromtimestamp(self.grid.time_of(slot) // 1_000_000, zone).date() for slot in (begin, end)
-            ]
-            raise ValueError(
-                f"windows.size is {calendar.unit}, and no whole {calendar.unit} of {calendar.timezone} lies between "
-                f"windows.start {self.windows.start} and windows.stop {self.windows.stop}: the first goes from "
-                f"{dates[0]} to {dates[1]}; move windows.start or windows.stop, or use a smaller windows.size"
-            )
 
     def _ends(self) -> tuple[int | None, int | None]:
         """The slots of ``windows.start`` and ``windows.stop``; ``None`` for one that is to come from the data."""

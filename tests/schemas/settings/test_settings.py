@@ -43,7 +43,6 @@ def change(old: str, new: str) -> str:
         (change("start: 2013-01-01", "start: 50000-01-01"), "a year from 0001 to 9999"),
         (change("origin: 2013-01-01", "origin: soon"), "slots.origin: instant 'soon' is not"),
         (change("2013-12-31", "2012-12-31"), "windows.stop 2012-12-31 is not after windows.start 2013-01-01"),
-        (change("2013-12-31", "2013-01-02"), "windows.stop 2013-01-02 is too near to windows.start 2013-01-01"),
         (change("epsilon: 1.0", "epsilon: -1"), "privacy.epsilon is -1"),
         (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
         (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
