@@ -383,22 +383,13 @@ def check_number(plan: Plan, schedule: Schedule) -> None:
 NOT_LIVE = frozenset({"fnapirunner", "directrunner", "bundlebaseddirectrunner", "switchingdirectrunner"})
 
 
-#: The one of them that reads the wall clock beside a source to its end, where a schedule is over. Those of the direct
-#: runner are one that cannot, and one that turns to it for some pipelines, as for those with a TestStream.
-_WHERE_OVER = "FnApiRunner"
-
-
 def check_watermarks(plan: Plan, runner: str) -> None:
     """See that a runner keeps watermarks while windows are still to come, so that they are ever published."""
     schedule = plan.schedule
     over = schedule.bounded and plan.grid.time_of(schedule.covered.stop) * 1_000 < time.time_ns()
-    if runner.lower() not in NOT_LIVE or (over and runner.lower() == _WHERE_OVER.lower()):
+    # of the others this one alone reads the wall clock beside a source to its end, where a schedule is over
+    if runner.lower() not in NOT_LIVE or (over and runner.lower() == "fnapirunner"):
         return
-    if over:
-        raise SettingsError(
-            f"runner: {runner} cannot read the wall clock beside a source that never ends: use {_WHERE_OVER}, as the "
-            "schedule is over, or PrismRunner, FlinkRunner or DataflowRunner; a TestStream needs PrismRunner"
-        )
     raise SettingsError(
         f"runner: {runner} ignores the watermark of a source that never ends, or stops at its first pause, so "
         "windows that are still open would never be published: use PrismRunner, FlinkRunner or DataflowRunner"
