@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, cast, get_args
 
@@ -126,7 +125,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             accept_stand_in=accept_stand_in,
             by_watermark=by_watermark,
         )
-        if (settings is None) == (not fields):
+        if settings is None and not fields:
             raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
         given = model if isinstance(model, Model) else None
         if settings is None:
@@ -291,13 +290,9 @@ def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str
         SettingsError: naming each.
     """
     problems: list[str] = []
-    for name in fields:
-        if name not in Settings.model_fields:
-            alike = get_close_matches(name, flags, 1)
-            # fields that are like no argument are for the check of the settings, which have none beside an object
-            if alike or settings is not None:
-                then = f"write {alike[0]}" if alike else "leave it out"
-                problems.append(f"{name} is neither an argument of PrivateHistograms nor a setting; {then}")
+    if settings is not None and fields:
+        beside = ", ".join(fields)
+        problems.append(f"{beside}: no argument beside a Settings object; check its spelling, or leave it out")
     if why := not_a_model(model):
         problems.append(why)
     if settings is not None and not isinstance(settings, Settings):
