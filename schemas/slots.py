@@ -720,8 +720,8 @@ class SlotClasses:
             stop_us: its end, likewise.
 
         Raises:
-            ValueError: slots are longer than what tells them apart, or begin at other times of it; the clock changes
-                within one, so that it is in two classes; or there are more than ``MOST_CELLS`` cells.
+            ValueError: slots are longer than what tells them apart, or begin at other times of it; or there are more
+                than ``MOST_CELLS`` cells.
         """
         if not self.by:
             return
@@ -731,7 +731,7 @@ class SlotClasses:
                 f"by {', '.join(self.by)}: {len(self)} classes of {states} states are {cells:,} cells in a histogram, "
                 f"and {MOST_CELLS:,} are the most; name fewer classes, or use fewer states.edges"
             )
-        changes, offsets = self._clock(first_us, stop_us)
+        _, offsets = self._clock(first_us, stop_us)
         for name in self.by:
             what, unit = _WITHIN[name]
             interval = format_duration(grid.interval_us)
@@ -746,16 +746,6 @@ class SlotClasses:
                     "through the schedule, so some would be in two classes; use a shorter slots.interval, begin "
                     f"slots.origin with {what} there, or use slots.timezone UTC"
                 )
-        if first_us is None:
-            return  # clocks that change a minute behind an hour are of years that an open start need not mean
-        within = changes[(changes - grid.origin_us) % grid.interval_us != 0]
-        split = within[self.at(within - 1) != self.at(within)]
-        if len(split):
-            raise ValueError(
-                f"by {', '.join(self.by)}: the clock of {self.timezone} changes at {format_instant(int(split[0]))}, "
-                f"within a slot of {format_duration(grid.interval_us)}, which would be in two classes; use a "
-                "slots.interval of which one ends there, windows that do not hold that instant, or slots.timezone UTC"
-            )
 
     def _clock(self, first_us: int | None, stop_us: int | None) -> tuple[Ints, Ints]:
         """When the clock changes within a schedule, whose open end is put at 2037, and each offset that is in force.
