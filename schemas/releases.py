@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Literal, cast
@@ -161,7 +161,7 @@ class Release:
         completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``, from source positions only.
         noise_law: ``discrete-laplace``, independent in each count; ``discrete-laplace-zero-sum``, conditioned on sum
             zero over the counts of a class of slots, which then add up to the cells counted in it, and all to
-            ``total``; ``none``. The noise of rows of before the column is independent.
+            ``total``; ``none``.
         by: what tells the classes of slots apart; ``None`` for a histogram of all slots.
         classes: labels of the classes, in the order of ``counts``; each part of a label is one of ``by``.
         class_slots: slots of the window in each class; in a class without any every count is 0.
@@ -198,7 +198,7 @@ class Release:
     model_provenance: str
     given_model: bool
     completeness: str
-    noise_law: str = INDEPENDENT
+    noise_law: str
     by: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     class_slots: tuple[int, ...] | None = None
@@ -218,8 +218,8 @@ class Release:
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Release:
         """The inverse of :meth:`to_dict`; columns of later versions are ignored."""
-        known = {f.name: row[f.name] for f in fields(cls) if f.default is MISSING or f.name in row}
-        known |= {name: tuple(known[name]) for name in _LISTS if known.get(name) is not None}
+        known = {f.name: row[f.name] for f in fields(cls)}
+        known |= {name: tuple(known[name]) for name in _LISTS if known[name] is not None}
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])
         return cls(**known)
 

@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from .files import FileError, is_folder, open_regular, reason, whole_file
 from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
-from .releases import RELEASE_AVRO, RELEASE_SCHEMA, Release, check_released, tidy
+from .releases import RELEASE_AVRO, RELEASE_SCHEMA, check_released, tidy
 from .slots import format_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -61,13 +61,6 @@ class RowForm:
         """Batches as one table, its rows in the order of the batches."""
         parts = [pa.Table.from_batches([one]).select(self.schema.names).cast(self.schema) for one in batches]
         return pa.concat_tables([self.schema.empty_table(), *parts])
-
-    def without(self, names: Iterable[str]) -> RowForm:
-        """The form of rows that lack some columns, for reading what an earlier version wrote."""
-        left_out = set(names)
-        schema = pa.schema([field for field in self.schema if field.name not in left_out], self.schema.metadata)
-        avro = self.avro | {"fields": [field for field in self.avro["fields"] if field["name"] not in left_out]}
-        return replace(self, schema=schema, avro=avro)
 
     def pack(self, batch: pa.RecordBatch) -> bytes:
         """A batch for one file, compressed: most of its columns repeat one value."""
@@ -305,9 +298,6 @@ _FLAGS = {"true": True, "false": False, "True": True, "False": False}
 #: Endings of the files of a folder that hold rows.
 _ENDINGS = frozenset({".parquet", ".avro", ".jsonl", ".csv"})
 
-#: Columns that rows of before have not, and what their lack means.
-_LATER: dict[str, Any] = {field.name: field.default for field in fields(Release) if field.default is not MISSING}
-
 #: What readers raise at the content of a file that holds something else.
 _UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, StopIteration, csv.Error,
@@ -375,15 +365,14 @@ def _rows_in(path: Path) -> pa.Table:
     except _UNREADABLE as error:
         raise FileError(f"{path}: holds no releases ({reason(error)})") from None
     names += [field.name for field in _apart(names, RELEASES)]
-    absent = sorted({field.name for field in RELEASE_SCHEMA} - set(names) - set(_LATER))
+    absent = sorted(set(RELEASE_SCHEMA.names) - set(names))
     if absent:
         # names of columns of some other file may be data
         raise FileError(f"{path}: holds no releases (the column {absent[0]} is missing); give what a sink wrote")
-    form = RELEASES.without([name for name in RELEASE_SCHEMA.names if name not in names])
     try:
-        table = _completed(path, form)
+        table = read_rows(path, RELEASES)
     except _UNREADABLE as error:
-        why = _first_wrong(path, form) or reason(error)
+        why = _first_wrong(path) or reason(error)
         raise FileError(f"{path}: its releases cannot be read ({why}); is it whole?") from None
     try:
         check_released(table)
@@ -394,11 +383,11 @@ def _rows_in(path: Path) -> pa.Table:
     return table
 
 
-def _first_wrong(path: Path, form: RowForm) -> str:
+def _first_wrong(path: Path) -> str:
     """The first value of a file that is none of its column, where one value is what is wrong."""
     with suppress(*_UNREADABLE), open_regular(path) as file:
-        for number, row in enumerate(_joined(file.read(), form), 1):
-            for field in form.schema:
+        for number, row in enumerate(_joined(file.read(), RELEASES), 1):
+            for field in RELEASE_SCHEMA:
                 if limit := _limit(row, field):
                     return f"row {number}: {field.name} is {row.get(field.name)!r:.60}, but {limit}"
     return ""
@@ -429,12 +418,3 @@ def _columns(path: Path) -> list[str]:
         if text.startswith("{"):
             return list(json.loads(text))
         return next(csv.reader([text])) if text else RELEASE_SCHEMA.names
-
-
-def _completed(path: Path, form: RowForm) -> pa.Table:
-    """The rows of a file, with the columns that came later."""
-    table = read_rows(path, form)
-    for name in set(RELEASE_SCHEMA.names) - set(form.schema.names):
-        field = RELEASE_SCHEMA.field(name)
-        table = table.append_column(field, pa.array([_LATER[name]] * table.num_rows, field.type))
-    return table.select(RELEASE_SCHEMA.names).cast(RELEASE_SCHEMA)

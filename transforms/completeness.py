@@ -252,9 +252,8 @@ def horizon_of(batch: pa.RecordBatch) -> int | None:
 
 def on_record_of(batch: pa.RecordBatch) -> int | None:
     """The instant up to which windows were on record before readings of a backlog; ``None`` of those that just came."""
-    horizon, plus, settled = (batch.schema.metadata or {}).get(_HORIZON, b"").partition(b"+")
-    # an older version wrote only that the readings were there at the start
-    return int(settled or horizon) if plus else None
+    _, plus, settled = (batch.schema.metadata or {}).get(_HORIZON, b"").partition(b"+")
+    return int(settled) if plus else None
 
 
 def batch_numbers_of(batch: pa.RecordBatch) -> BatchNumbers | None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ import pytest
 
 from quiltstream.schemas import read_releases
 from quiltstream.schemas.files import FileError
-from quiltstream.schemas.releases import RELEASE_AVRO, TIDY_SCHEMA, rows_from_batch, tidy
+from quiltstream.schemas.releases import TIDY_SCHEMA, tidy
 from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import released_rows
 
@@ -109,29 +108,6 @@ def test_files_of_a_live_folder_are_read_together_and_each_row_once(tmp_path: Pa
     (tmp_path / ".two.jsonl.0f.part").write_text("half a ro", encoding="utf-8")
     assert sorted(read_releases(tmp_path)["count"].to_pylist()) == [-2, 1, 3, 4, 5, 6]
     assert read_releases([tmp_path, tmp_path / "one.parquet"]).equals(read_releases(tmp_path))
-
-
-def early(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("noise_law", "by", "classes", "class_slots")}
-
-
-@pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
-def test_rows_written_before_a_column_existed_have_its_default(form: str, tmp_path: Path) -> None:
-    path, rows = tmp_path / "rows", [early(row) for row in rows_from_batch(make_batch())]
-    if form == "parquet":
-        pq.write_table(pa.Table.from_batches([make_batch()]).select(list(rows[0])), path)
-    elif form == "avro":
-        fields = [field for field in RELEASE_AVRO["fields"] if field["name"] in rows[0]]
-        with path.open("wb") as file:
-            fastavro.writer(file, RELEASE_AVRO | {"fields": fields}, rows)
-    else:
-        for row in rows:
-            row.update(window_start="2013-01-01T00:00:00Z", window_stop="2013-01-08T00:00:00Z")
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    found = released_rows([path])
-    assert set(found["noise_law"].to_pylist()) == {"discrete-laplace"}
-    assert set(found["classes"].to_pylist()) == {None}
-    assert read_releases(path).num_rows == 6
 
 
 def test_a_file_without_releases_is_reported_without_its_content(tmp_path: Path) -> None:

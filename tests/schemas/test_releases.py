@@ -109,9 +109,6 @@ def test_rows_by_class_of_slots_map_each_count_to_its_class():
     assert [Release.from_dict(r.to_dict()) for r in rows] == rows
     plain = releases_from_batch(make_batch())[0]
     assert (plain.by, plain.classes, plain.class_slots) == (None, None, None)
-    # rows of before the columns
-    before = {name: value for name, value in plain.to_dict().items() if name not in ("by", "classes", "class_slots")}
-    assert Release.from_dict(before) == plain
 
 
 def instant(time_us: int) -> dt.datetime:

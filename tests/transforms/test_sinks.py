@@ -65,6 +65,7 @@ def release(number: int, **changes: Any) -> Release:
         "model_provenance": "NA",
         "given_model": bool(number % 2),
         "completeness": "live",
+        "noise_law": "discrete-laplace",
         "by": ("weekend",) if number % 3 else None,
         "classes": ("workday", "weekend") if number % 3 else None,
         "class_slots": (48, 0) if number % 3 else None,

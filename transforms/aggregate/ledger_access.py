@@ -55,7 +55,7 @@ class LoggedBlock:
     shard: int
     query: str
     until: str  # end of its window
-    digest: str = ""  # of its draw; empty in files of a version that had none
+    digest: str = ""  # of its draw
 
     @property
     def name(self) -> BlockName:

@@ -187,9 +187,8 @@ class SpanCoder(Coder):
 
 
 def _progress(plain: dict[str, Any]) -> PartitionState:
-    # those of older savepoints have no sources and no sequence numbers
-    sources = {name: Activity(**one) for name, one in plain.pop("sources", {}).items()}
-    issued = plain.pop("issued", None)
+    sources = {name: Activity(**one) for name, one in plain.pop("sources").items()}
+    issued = plain.pop("issued")
     return PartitionState(
         **plain, sources=sources, issued=None if issued is None else SequenceNumbers.from_plain(issued)
     )

@@ -43,9 +43,6 @@ def test_punctuations_and_horizons_survive_the_coder_and_are_validated():
     assert (horizon_of(marked), on_record_of(marked)) == (77, None)
     marked = coder.decode(coder.encode(with_horizon(batch, -77, on_record_us=-99)))
     assert (horizon_of(marked), on_record_of(marked), on_record_of(batch)) == (-77, -99, None)
-    # an older version said that its readings were there, and not up to when windows were on record
-    marked = batch.replace_schema_metadata({b"quiltstream.horizon_us": b"-77+"})
-    assert (horizon_of(marked), on_record_of(marked)) == (-77, -77)
     assert marked.to_pylist() == batch.to_pylist()
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
         Punctuation(3, 3, 0, 1)
