@@ -86,7 +86,7 @@ _SHARDS = 256
 
 _SHARE = typehints.Tuple[int, Any]
 
-#: Slots of intervals that a worker holds at a time, about 100 bytes each: a single interval may have millions.
+#: Slots of intervals that a worker holds at a time, or those of one series, about 100 bytes each.
 _SLOTS = 1 << 18
 
 
@@ -675,7 +675,7 @@ def slots_of_intervals(
         batches: all intervals of some series: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA`` with their ends.
         grid: the slots.
         schedule: the windows for which the slots are needed; ``None`` for all slots.
-        most: slots of intervals that are held at a time, about.
+        most: slots of intervals that are held at a time, unless a single series has more.
 
     Yields:
         The same without ends: a row for each series and slot, at the beginning of the slot.
@@ -721,42 +721,18 @@ def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints
 
 
 def _slot_batches(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Ranges of slots as slots, about so many at a time: all ranges of a series that reach a slot have it at once."""
-    order = np.lexsort((first, codes[of]))
+    """Ranges of slots as slots: those of as many whole series at a time as there is room for, and of one at least."""
+    order = np.argsort(codes[of], kind="stable")
     of, first, last = of[order], first[order], last[order]
     heads = _heads(codes[of])
     series = np.append(heads, len(of)).tolist()
     total = np.concatenate(([0], np.cumsum(last - first + 1)))
     at = 0
     while at < len(heads):
-        # as many whole series as there is room for, or a single one in parts
         stop = max(int(np.searchsorted(total[series], total[series[at]] + most, side="right")) - 1, at + 1)
         here = slice(series[at], series[stop])
-        if stop > at + 1 or total[series[stop]] - total[series[at]] <= most:
-            yield _expanded(of[here], first[here], last[here])
-        else:
-            yield from _parts(of[here], first[here], last[here], most)
+        yield _expanded(of[here], first[here], last[here])
         at = stop
-
-
-def _parts(of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """The ranges of one series, sorted by their first slots, part of the time by part of the time."""
-    while len(of):
-        # the longest time from the first slot on in which no more slots are reached than there is room for
-        begin, length = int(first[0]), most
-        while length > 1 and _reached(first, last, begin + length) > most:
-            length //= 2
-        near = int(np.searchsorted(first, begin + length))
-        yield _expanded(of[:near], first[:near], np.minimum(last[:near], begin + length - 1))
-        first = np.maximum(first, begin + length)
-        left = last >= first
-        of, first, last = of[left], first[left], last[left]
-
-
-def _reached(first: Ints, last: Ints, end: int) -> int:
-    """Slots of ranges before ``end``."""
-    near = int(np.searchsorted(first, end))
-    return int((np.minimum(last[:near], end - 1) - first[:near] + 1).sum())
 
 
 def _expanded(of: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
