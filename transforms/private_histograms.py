@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from apache_beam.pvalue import AsSingleton, PBegin, PCollection
+from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.errors import QuiltstreamError
@@ -272,15 +272,10 @@ def _one_collection(given: Any) -> Any:
     """
     if isinstance(given, PCollection):
         return cast("Any", given)
-    if isinstance(given, (tuple, list, dict)):
-        what = "several collections"
-        then = "put these together first, (one, other) | beam.Flatten() | PrivateHistograms(...)"
-    else:
-        what = (
-            "a pipeline, which has no readings" if isinstance(given, PBegin) else f"of the type {type(given).__name__}"
-        )
-        then = "read them first, pipeline | beam.Create(readings) | PrivateHistograms(...)"
-    raise ReadingsError(f"PrivateHistograms is applied to {what}, and takes one PCollection of readings: {then}")
+    raise ReadingsError(
+        f"PrivateHistograms is applied to a {type(given).__name__}, and takes one PCollection of readings: read them "
+        "first, as by beam.Create(readings), and put several collections together by beam.Flatten()"
+    )
 
 
 def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str], **flags: Any) -> None:

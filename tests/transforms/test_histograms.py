@@ -303,9 +303,9 @@ def test_a_belief_is_a_model_only_with_its_states_and_interval(tmp_path):
 def test_what_is_no_collection_of_readings_is_refused_with_the_next_step(tmp_path):
     pipeline = beam.Pipeline(runner=FnApiRunner())
     both = tuple(pipeline | name >> beam.Create([{"series": "m1"}]) for name in ("one", "other"))
-    for given, said in ((pipeline, "a pipeline, which has no readings"), (both, r"several collections.*beam\.Flatten")):
-        with pytest.raises(ReadingsError, match=f"is applied to {said}"):
-            _ = given | said >> PrivateHistograms(settings(tmp_path))
+    for given, kind in ((pipeline, "PBegin"), (both, "tuple")):
+        with pytest.raises(ReadingsError, match=rf"is applied to a {kind}, .*beam\.Create.*beam\.Flatten"):
+            _ = given | kind >> PrivateHistograms(settings(tmp_path))
 
 
 def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
@@ -332,7 +332,6 @@ def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, 
     ("column", "kind", "message"),
     [
         ("time", pa.timestamp("ns", tz="UTC"), r"readings\.time is timestamp\[ns, tz=UTC\], and must be timestamp\[us"),
-        ("time", pa.timestamp("s", tz="UTC"), r"readings\.time is timestamp\[s"),
         ("value", pa.float32(), r"readings\.value is float, and must be double"),
         (None, None, "has no column 'value'"),
     ],
@@ -347,27 +346,6 @@ def test_a_batch_of_another_schema_is_refused_before_anything_is_counted(london,
         table = table.set_column(at, column, table.column(column).cast(kind))
     with pytest.raises(Exception, match=message):
         publish(table.to_batches(), settings(tmp_path), tmp_path)
-
-
-def test_nulls_are_rejects_and_the_rest_counts(london, tmp_path):
-    few = london.filter(pl.col("series") == "MAC000002").head(2000)
-    batch = batches(few, 2000)[0]
-    number = pl.int_range(2000, eager=True)
-    table = pa.Table.from_arrays(
-        [
-            pa.array([None if i % 7 == 0 else "MAC000002" for i in range(2000)]).dictionary_encode(),
-            pa.array([None if i % 11 == 0 else t for i, t in enumerate(few["time"])], pa.timestamp("us", tz="UTC")),
-            pa.array([None if i % 13 == 0 else v for i, v in enumerate(few["value"])], pa.float64()),
-        ],
-        schema=batch.schema.remove_metadata()
-        .set(0, pa.field("series", pa.dictionary(pa.int32(), pa.utf8())))
-        .set(1, pa.field("time", pa.timestamp("us", tz="UTC")))
-        .set(2, pa.field("value", pa.float64())),
-    )
-    good = few.filter((number % 7 != 0) & (number % 11 != 0) & (number % 13 != 0))
-    found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
-    truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
-    assert by_window(publish(table.to_batches(), settings(tmp_path), tmp_path)) == truth
 
 
 def test_a_belief_that_no_chain_has_is_refused(tmp_path):

@@ -122,13 +122,6 @@ def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, 
     counted(tmp_path, mixed, plain(mixed, missing=missing), size=7001, missing=missing)
 
 
-def test_a_gap_cuts_the_chain(tmp_path):
-    rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0) for slot in (0, 1, 2, 5, 6)]
-    names, counts, visits = plain(rows)
-    assert counts[0, 0, 0] == 3
-    counted(tmp_path, rows, (names, counts, visits))
-
-
 def test_a_reading_stamped_far_away_takes_no_memory_where_gaps_are_a_state(tmp_path):
     far = 3_000_000  # in the year 2184: later times are rejects
     rows = [("m", ORIGIN + slot * HALF_HOUR, 100.0) for slot in (0, 1, far)]
