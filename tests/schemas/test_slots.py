@@ -107,9 +107,3 @@ def test_the_schedule_lists_exactly_the_whole_windows_between_its_ends(every, ov
 def test_a_step_that_does_not_divide_the_window_is_refused():
     with pytest.raises(ValueError, match=r"windows\.every is 5 slots and must divide windows\.size, 48"):
         Schedule(size=48, every=5)
-
-
-def test_a_year_of_weeks_has_52_windows():
-    schedule = Schedule(size=336, every=336, start=0, stop=364 * 48)
-    assert len(schedule) == 52
-    assert schedule.bounded

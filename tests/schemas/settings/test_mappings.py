@@ -172,7 +172,7 @@ def test_the_frozen_mapping_of_files_is_unchanged_by_message_settings():
 def test_another_mapping_is_another_text_and_another_limit_is_not():
     one = Readings.model_validate(PLAIN | {"series": {"topic": 1}})
     assert one.canonical() != one.model_copy(update={"series": Place(topic=2)}).canonical()
-    assert one.canonical() == one.model_copy(update={"max_bytes": 7}).canonical()
+    assert one.canonical() == one.model_copy(update={"max_bytes": 7, "remember": 500}).canonical()
     register = Readings.model_validate(PLAIN | {"value": {"register": {"path": "total"}}})
     assert register.canonical()["value"] == {"register": {"path": "total"}}
 
@@ -222,10 +222,3 @@ def test_a_register_has_the_steps_of_its_path():
     assert Register(path="a.b").steps == ("a", "b")
     assert Register(column="a.b").steps == ("a.b",)
     assert Register(name="1-0:1.8.0").steps is None
-
-
-def test_the_frozen_mapping_does_not_contain_limits():
-    """They may change while a query runs."""
-    plain = Readings(series="id", time="ts", value="v")
-    assert plain.model_copy(update={"remember": 500, "max_bytes": 7}).canonical() == plain.canonical()
-    assert "remember" not in plain.model_dump()

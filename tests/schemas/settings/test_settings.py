@@ -32,18 +32,15 @@ def change(old: str, new: str) -> str:
     [
         ("a: [", "not YAML at line 1, column 5"),
         ("- 1", "a mapping of settings is expected"),
-        (change("epsilon: 1.0", "epsilon: 0"), "privacy.epsilon is 0: input should be greater than 0"),
-        (change("epsilon: 1.0", "epsilon: 0"), "of one series, for example 1.0"),
+        (change("epsilon: 1.0", "epsilon: 0"), "privacy.epsilon is 0: input should be greater than 0; write what"),
         (change("budget: 2.0", "budget: 0"), "or leave it out: it is then epsilon"),
         (
             change("slots:    {interval: 30min, origin: 2013-01-01, timezone: UTC}", "slots: false"),
             "slots is False: it is a section",
         ),
         (change("start: 2013-01-01", "start: 50000-01-01"), "windows.start: instant '50000-01-01' is not"),
-        (change("start: 2013-01-01", "start: 50000-01-01"), "a year from 0001 to 9999"),
         (change("origin: 2013-01-01", "origin: soon"), "slots.origin: instant 'soon' is not"),
         (change("2013-12-31", "2012-12-31"), "windows.stop 2012-12-31 is not after windows.start 2013-01-01"),
-        (change("epsilon: 1.0", "epsilon: -1"), "privacy.epsilon is -1"),
         (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
         (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
         (change("model.json", "{pi_min: 0, gap: 1}"), "model.pi_min is 0: input should be greater than 0"),
@@ -78,7 +75,6 @@ def change(old: str, new: str) -> str:
         (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
         (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
         (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
-        (change("edges: [250", "edges: [true"), "states.edges[0]: True is not a number"),
         (change("ledger:   sqlite:///out/ledger.db", "ledger: ['postgresql://u:hidden@h/db']"), "ledger is set: "),
         (change("group_by: feeder", "group_by: {file: groups.csv}"), "group_by and roster both name a file"),
         (
@@ -136,12 +132,6 @@ def test_a_window_of_too_many_slots_is_refused_before_any_work(size: str, slots:
     with pytest.raises(SettingsError, match=f"windows.size is {size}, {slots} of 1us, and 32,000,000 are the limit"):
         load_settings(text)
     assert load_settings(change("size: 7d", "size: 366d").replace("30min", "1s").replace("2013-12-31", "2014-12-31"))
-
-
-def test_a_scale_of_almost_nothing_is_read():
-    readings = load_settings(change("scale: 2000", "scale: 1e-320")).readings
-    assert readings is not None
-    assert readings.scale == 1e-320
 
 
 def test_every_mistake_is_reported_at_once():

@@ -119,10 +119,6 @@ def test_a_missing_parent_folder_of_a_pattern_is_reported(tmp_path: Path) -> Non
     assert reader.trouble is None
 
 
-def test_remote_folders_are_not_checked_between_polls() -> None:
-    assert ArrivingFiles(decoder("jsonl"), ("gs://no-such-place/*.jsonl",)).reader(0, BEGIN).check()
-
-
 def test_a_reader_at_a_position_skips_read_files_of_any_name(tmp_path: Path) -> None:
     names = ["b.jsonl", "a.jsonl", 'odd "name", [1].jsonl', "ünï.jsonl"]
     for number, name in enumerate(names):
@@ -835,11 +831,3 @@ def test_a_process_may_end_while_its_standard_input_is_waited_for() -> None:
         assert process.stderr is not None
         assert process.wait(timeout=60) == 0
         assert b"Fatal" not in process.stderr.read()
-
-
-def test_standard_input_is_always_available(pipe: Pipe) -> None:
-    pipe.write(line(1))
-    reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
-    assert reader.check()
-    assert values(next_of(reader)) == [1.0]
-    assert reader.check()

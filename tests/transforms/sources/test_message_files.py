@@ -12,7 +12,6 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.delivery import FolderDelivery
-from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
@@ -110,12 +109,6 @@ def test_the_time_may_be_that_of_arrival_and_the_group_a_level_of_the_topic(tmp_
     assert decode(source, Readings.model_validate(places), group="site") == ([("m1", NOON_US, 0.25, "site")], [])
 
 
-def test_a_preset_reads_files_of_messages_as_well(tmp_path: Path):
-    event = {"deviceName": "d", "origin": NOON_MS * 10**6, "readings": [{"resourceName": "power", "value": "1"}]}
-    source = write(tmp_path / "a.avro", [record(0, json.dumps(event).encode())])
-    assert decode(source, Readings(preset="edgex", value="power")) == ([("d", NOON_US, 1.0)], [])
-
-
 def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
     write(tmp_path / "a.avro", [record(0), record(1, b"{")])
     decoder = decoder_of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
@@ -157,14 +150,6 @@ def test_a_file_that_holds_no_messages_is_refused(tmp_path: Path):
         decode(source, READINGS)
 
 
-def test_columns_of_another_type_are_named(tmp_path: Path):
-    number = {"name": "payload", "type": "int"}
-    schema = SCHEMA | {"fields": [SCHEMA["fields"][0], number, SCHEMA["fields"][2]]}
-    source = write(tmp_path / "a.avro", [record(0) | {"payload": 7}], schema)
-    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
-        decode(source, READINGS)
-
-
 UNIONS: dict[str, Any] = {
     "topic": ["null", "string", "int", "bytes"],
     "payload": ["null", "bytes", "string", "double"],
@@ -199,18 +184,6 @@ def test_a_record_with_a_value_of_another_type_loses_only_its_row(
     found, rejects = decode(source, READINGS)
     assert rejects == ([] if reason is None else [(2, reason)])
     assert found == [row(number) for number in ([1, 3] if reason else [1, 3, 7])]
-
-
-def test_values_of_another_type_do_not_mark_a_live_file_as_damaged(tmp_path: Path):
-    records = [record(number) for number in range(1, 6)] + [record(7) | held for held, _ in MIXED]
-    several(tmp_path / "a.avro", [{"dup": False} | one for one in records], UNIONS)
-    decoder = decoder_of(FileSource(avro=str(tmp_path / "*.avro")), READINGS)
-    piece = ArrivingFiles(decoder, (str(tmp_path / "*.avro"),)).reader(0, BEGIN).read()
-    assert piece is not None
-    assert piece.lost_us is None
-    bad = sum(reason is not None for _, reason in MIXED)
-    assert piece.rejected == {RejectReason.MALFORMED_ROW: bad - 1, RejectReason.MISSING_SERIES: 1}
-    assert piece.rows + bad == len(records)
 
 
 def test_payload_bytes_in_a_union_with_text_are_unchanged(tmp_path: Path):
