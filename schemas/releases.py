@@ -265,11 +265,6 @@ class _Layout:
     space: StateSpace  # the bins
     classes: tuple[str, ...]  # labels of the classes of slots; one empty text for a histogram of all slots
 
-    @classmethod
-    def of(cls, space: StateSpace, classes: Sequence[str] | None) -> _Layout:
-        """The layout that the columns of a row say."""
-        return cls(space, ("",) if classes is None else tuple(classes))
-
     @property
     def size(self) -> int:
         return self.space.size * len(self.classes)
@@ -360,7 +355,8 @@ def _layouts(table: pa.Table) -> tuple[list[_Layout], npt.NDArray[np.int64]]:
         if key not in known:
             known[key] = len(layouts)
             try:
-                layouts.append(_Layout.of(StateSpace.of_row(edges, unit, missing, labels), classes))
+                space = StateSpace.of_row(edges, unit, missing, labels)
+                layouts.append(_Layout(space, ("",) if classes is None else tuple(classes)))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"row {row + 1}: edges or labels: {error}") from None
         of_row[row] = known[key]

@@ -69,12 +69,9 @@ _FIRST_US, _LAST_US = (
     )
 )
 
-#: The windows that begin within so long are looked at.
-_YEAR_US = 366 * DAY_US
-
-#: Parts of windows that are looked at, at most about as many; sliding windows that overlap more often are looked at for
-#: less than a year.
-_MOST_PARTS = 1 << 17
+#: The windows that begin within so long are looked at, of very short or very long ones only as many as have so many
+#: hours together.
+_YEAR_US, _MOST_HOURS = 366 * DAY_US, 1 << 17
 
 SlotsT = TypeVar("SlotsT", int, npt.NDArray[np.int64])
 
@@ -782,8 +779,7 @@ def smallest_classes(classes: SlotClasses, grid: SlotGrid, schedule: Schedule) -
 
     Windows of one schedule have classes of other sizes: three days may hold a whole weekend or one day of it. Which
     sizes there are repeats with the week and the year, so the windows that begin in one year are looked at. A class is
-    the same from one of its borders to the next, and borders are full hours of the local clock: a window between two
-    borders has one class, of all its slots, and only the windows across a border are looked at one by one.
+    the same from one of its borders to the next, and borders are full hours of the local clock.
 
     >>> smallest_classes(SlotClasses(("weekend",)), SlotGrid(HOUR_US), Schedule(size=72, every=72, start=0))
     ((72, 24),)
@@ -806,7 +802,7 @@ def smallest_classes(classes: SlotClasses, grid: SlotGrid, schedule: Schedule) -
         shift = int((local_of(classes.timezone, at_us) - at_us)[0])
         classes, grid = SlotClasses(classes.by), SlotGrid(grid.interval_us, grid.origin_us + shift)
     bounds = classes.borders(grid, first, stop + schedule.size)
-    starts = _starts_of(schedule, first, stop, bounds)
+    starts = _starts_of(schedule, first, stop)
     stops = schedule.over_at(schedule.number_of(starts))
     changed = _hold(starts, stops, classes.changes(grid, first, stop + schedule.size))
     if not changed.all():
@@ -825,29 +821,21 @@ def _looked_at(grid: SlotGrid, schedule: Schedule) -> tuple[int, int]:
         first = schedule.anchor
     else:
         first = calendar.start_of(calendar.number_of(calendar.end - _YEAR_US // grid.interval_us))
-    within_us = min(_YEAR_US, max(_MOST_PARTS // schedule.overlap * HOUR_US, schedule.every * grid.interval_us))
-    last = first + within_us // grid.interval_us
+    windows = max(1, _MOST_HOURS // (1 + schedule.size * grid.interval_us // HOUR_US))
+    last = first + min(_YEAR_US // grid.interval_us, windows * schedule.every)
     if schedule.bounded:
         last = min(last, schedule.start_before(schedule.covered.stop))
     return first, max(first, last)
 
 
-def _starts_of(schedule: Schedule, first: int, last: int, bounds: Ints) -> Ints:
-    """Where windows begin: all, or, of very many, the first one and those across a border."""
+def _starts_of(schedule: Schedule, first: int, last: int) -> Ints:
+    """Where the windows begin from one slot to another."""
     calendar = schedule.calendar
-    if calendar is not None:
-        numbers = np.arange(calendar.number_of(first), calendar.number_of(last) + 1, dtype=np.int64)
-        found = calendar.start_of(numbers)
-        return found[(found < calendar.end) & (calendar.start_of(numbers + 1) > found)]
-    windows = (last - first) // schedule.every + 1
-    if windows <= len(bounds) * schedule.overlap:
-        return first + np.arange(windows, dtype=np.int64) * schedule.every
-    before = (bounds - 1 - first) // schedule.every
-    numbers = np.sort((before[:, None] - np.arange(schedule.overlap)).ravel())
-    numbers = np.append(0, numbers[numbers > 0])
-    # each once; numpy's own way is slower by far
-    starts = first + numbers[np.diff(numbers, prepend=-1) > 0] * schedule.every
-    return starts[starts <= last]
+    if calendar is None:
+        return np.arange(first, last + 1, schedule.every, dtype=np.int64)
+    numbers = np.arange(calendar.number_of(first), calendar.number_of(last) + 1, dtype=np.int64)
+    found = calendar.start_of(numbers)
+    return found[(found < calendar.end) & (calendar.start_of(numbers + 1) > found)]
 
 
 def _hold(starts: Ints, stops: Ints, slots: Ints) -> npt.NDArray[np.bool_]:
