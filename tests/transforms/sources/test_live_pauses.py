@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from quiltstream.schemas.readings import READING_SCHEMA
-from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
-from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import Heartbeat, PartitionState, PartitionTracker, Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
-ORIGIN = 1_356_998_400_000_000
+from ..reading import ORIGIN, decoder, line
+from .streams import Estimator, stamped
+
 EMPTY = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in READING_SCHEMA], schema=READING_SCHEMA)
 
 
@@ -33,23 +33,12 @@ class Runner(PartitionTracker):
         self.asked = pause.micros / 1e6
 
 
-class Estimator:
-    at: Any = None
-
-    def current_watermark(self) -> Any:
-        return self.at
-
-    def set_watermark(self, at: Any) -> None:
-        self.at = at
-
-
 def send(path: Path) -> None:
-    path.write_text(f'{{"series": "a", "time": {ORIGIN + 1}, "value": 1.0}}\n', encoding="utf-8")
+    path.write_text(line(1), encoding="utf-8")
 
 
 def followed(folder: Path, **pace: Any) -> ReadPart:
-    names = Readings(series="series", time="time", value="value", time_unit="us")
-    feed = ArrivingFiles(FileDecoder("jsonl", ",", names), (str(folder / "*.jsonl"),))
+    feed = ArrivingFiles(decoder("jsonl"), (str(folder / "*.jsonl"),))
     part = ReadPart(feed, PollingPolicy(ORIGIN, **pace))
     part.setup()
     return part
@@ -242,7 +231,7 @@ def test_a_partition_ends_in_a_separate_call_if_the_runner_keeps_residuals(rest:
     tracker, estimator = Runner(part.initial_restriction(0)), Estimator()
     # the readings, and the mark that they are all
     assert len(list(part.process(0, tracker, estimator))) == 2
-    assert estimator.at.micros == ORIGIN
+    assert estimator.at == stamped(ORIGIN)
     rest_of_it: Any = tracker.current_restriction().stop
     if not rest:
         assert (rest_of_it, tracker.asked, one.closed) == (None, None, 1)
@@ -357,13 +346,13 @@ def test_a_waiting_partition_follows_the_watermark_of_the_others(clock: list[flo
     for _ in range(2):
         runner = Runner(span)
         assert list(part.process(0, runner, estimator)) == []
-        assert estimator.at.micros == ORIGIN
+        assert estimator.at == stamped(ORIGIN)
         assert runner.asked is not None
         clock[0] += runner.asked
         span = Restriction(PartitionState(BEGIN, ORIGIN + 7_000))
     Heartbeat.of(1).kept_us = ORIGIN + 5_000
     assert list(part.process(0, Runner(span), estimator)) == []
-    assert estimator.at.micros == ORIGIN + 5_000
+    assert estimator.at == stamped(ORIGIN + 5_000)
     Heartbeat.reset()
 
 

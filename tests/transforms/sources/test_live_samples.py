@@ -15,7 +15,6 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
 
 from quiltstream.pipelines import data
 from quiltstream.schemas.readings import READING_SCHEMA
@@ -27,6 +26,7 @@ from quiltstream.transforms.completeness import Punctuation, SequenceNumbers, St
 from quiltstream.transforms.sources.files import decoder_of
 
 from ...loading import load
+from .streams import stamped
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PIECES = 40
@@ -64,10 +64,6 @@ def as_it_comes(readings: pa.RecordBatch, lateness_us: int, seed: int) -> list[p
     for part in np.array_split(order, PIECES):
         events += [readings.take(pa.array(part)), int(arrival[part].max()) - lateness_us]
     return events
-
-
-def stamped(instant_us: int) -> Timestamp:
-    return Timestamp(micros=instant_us // 1000 * 1000)
 
 
 def streamed(events: list[pa.RecordBatch | int], job: Settings, begin_us: int, end_us: int) -> test_stream.TestStream:

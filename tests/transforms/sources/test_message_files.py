@@ -232,28 +232,3 @@ def test_a_message_column_of_an_incompatible_type_is_refused(tmp_path: Path, kin
     source = several(tmp_path / "a.avro", [], UNIONS | kinds)
     with pytest.raises(SettingsError, match="a column of the messages is of another type"):
         decode(source, READINGS)
-
-
-def test_the_header_of_a_file_is_parsed_once_per_check_and_once_per_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """A gateway's files are many and small, and parsing a schema takes longer than a few messages."""
-    path, parsed = tmp_path / "a.avro", list[str]()
-    _ = write(path, [record(number) for number in range(3)])
-    monkeypatch.setattr("fastavro.reader", noted(fastavro.reader, parsed))
-    monkeypatch.setattr("fastavro.block_reader", noted(fastavro.block_reader, parsed))
-    decoder = MessageFileDecoder("avro", ",", READINGS)
-    (task,) = decoder.tasks(str(path))
-    assert parsed == ["reader"]
-    rows = decoder.rows()
-    (decoded,) = [rows.decode(raw) for raw in decoder.raw_rows(task)]
-    assert plain(decoded.readings) == [row(number) for number in range(3)]
-    assert parsed == ["reader", "block_reader"]
-
-
-def noted(made: Any, names: list[str]) -> Any:
-    def make(stream: Any) -> Any:
-        names.append(made.__name__)
-        return made(stream)
-
-    return make
