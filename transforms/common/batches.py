@@ -118,12 +118,6 @@ def with_reasons(batch: pa.RecordBatch, reasons: Sequence[RejectReason | None]) 
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=schema)
 
 
-def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of somebody else's without a column of that name, which only this module writes."""
-    kept = [at for at, name in enumerate(batch.schema.names) if name != _REASON]
-    return batch if len(kept) == batch.num_columns else batch.select(kept)
-
-
 def _given_reasons(batch: pa.RecordBatch) -> Iterator[tuple[RejectReason, Bools]]:
     if (at := batch.schema.get_field_index(_REASON)) >= 0:
         column = batch.column(at)

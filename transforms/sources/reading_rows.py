@@ -32,7 +32,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
-from ..common.batches import ReadingsError, as_floats, finite_float, is_text_type, whole, with_reasons, without_reasons
+from ..common.batches import ReadingsError, as_floats, finite_float, is_text_type, whole, with_reasons
 from ..formats.paths import is_text
 from ..formats.rows import Labels, decimal_digits
 from ..formats.times import TimeReader
@@ -132,7 +132,7 @@ class BatchRows(beam.DoFn):
     def process(self, element: Any, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Take one element."""
         if isinstance(element, pa.RecordBatch):
-            yield without_reasons(element)
+            yield element
         elif hasattr(element, "__arrow_c_stream__"):
             yield self._of_frame(pa.table(element))
         else:

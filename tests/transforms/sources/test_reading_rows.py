@@ -519,15 +519,6 @@ def test_an_irregular_element_is_a_reject_and_its_type_is_logged_once(
     assert "1709251200" not in caplog.text
 
 
-@pytest.mark.parametrize("given", ["late", "xyz", 5, None])
-def test_a_record_batch_brings_no_reasons_of_its_own(given: Any) -> None:
-    (batch,) = gathered(row())
-    reasons = pa.array([given])
-    (taken,) = gathered(batch.append_column("quiltstream.reason", reasons).append_column("note", pa.array(["x"])))
-    assert taken.schema.names == [*batch.schema.names, "note"]
-    assert rejects(taken) == {}
-
-
 def test_a_group_of_another_type_is_a_reject() -> None:
     (batch,) = gathered(row(group=["north"]), row(group="north"), grouped=True)
     assert rejects(batch, grouped=True) == {"group-conflict": [True, False]}
