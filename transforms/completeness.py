@@ -33,6 +33,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.calendars import Calendar
+from ..schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from ..schemas.slots import Schedule, SlotGrid, SlotsT
 
 #: First and last of consecutive sequence numbers.
@@ -276,9 +277,7 @@ class WindowEnd:
     start: int
     part: int = 0
     parts: int = 1
-    replayed: bool = False  # whether the readings of the window were there when the job began
-    lost: bool = False  # whether the source may have lost readings of the window before the partition read them
-    silent: bool = False  # whether the window closed without a silent source
+    completeness: str = LIVE  # how the partition was read for the window, as rows say it
     run: int = 0
     # (step, its last sequence number), of the steps of the window with any; ``None`` where batches have no sequence
     # numbers
@@ -292,12 +291,11 @@ def window_ends_by(punctuation: Punctuation, schedule: Schedule, grid: SlotGrid)
         lost = punctuation.lost_us is not None and grid.time_of(start) < punctuation.lost_us
         end_us = grid.time_of(schedule.window_at(start).stop)
         silent = punctuation.silent_us is not None and end_us > punctuation.silent_us
+        completeness = UNAVAILABLE if lost else SILENT if silent else REPLAYED if punctuation.replayed else LIVE
         sent = None
         if counts is not None:
             sent = tuple((step, counts[step]) for step in schedule.steps_of(start) if step in counts)
-        yield WindowEnd(
-            start, punctuation.part, punctuation.parts, punctuation.replayed, lost, silent, punctuation.run, sent
-        )
+        yield WindowEnd(start, punctuation.part, punctuation.parts, completeness, punctuation.run, sent)
 
 
 def closed_starts(schedule: Schedule, grid: SlotGrid, after_us: int, until_us: int) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quiltstream.schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.transforms.aggregate.collect import CollectCells
 from quiltstream.transforms.completeness import Punctuation, WindowEnd, window_ends_by
@@ -32,22 +33,22 @@ def test_each_window_end_has_the_sequence_numbers_of_its_steps() -> None:
 
 def test_only_windows_that_end_after_a_source_became_silent_are_marked() -> None:
     found = {
-        one.start: one.silent
+        one.start: one.completeness
         for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR, silent_us=8 * HOUR), SCHEDULE, GRID)
     }
-    assert found == {0: False, 2: False, 4: True}
+    assert found == {0: "live", 2: "live", 4: "silent"}
 
 
 def test_a_row_has_the_worst_completeness_of_any_partition() -> None:
     collect = CollectCells()
     said = [
-        ([WindowEnd(0)], "live"),
-        ([WindowEnd(0, replayed=True)], "replayed"),
-        ([WindowEnd(0, silent=True), WindowEnd(0, replayed=True)], "silent"),
-        ([WindowEnd(0, silent=True), WindowEnd(0, lost=True)], "unavailable"),
+        ([LIVE], "live"),
+        ([REPLAYED], "replayed"),
+        ([SILENT, REPLAYED], "silent"),
+        ([SILENT, UNAVAILABLE], "unavailable"),
     ]
-    for closings, completeness in said:
-        parts = [collect.add_input(collect.create_accumulator(), closing) for closing in closings]
+    for each, completeness in said:
+        parts = [collect.add_input(collect.create_accumulator(), WindowEnd(0, completeness=one)) for one in each]
         assert collect.merge_accumulators(parts).completeness(0) == completeness
 
 

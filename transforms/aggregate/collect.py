@@ -43,7 +43,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from ...schemas.calendars import Calendar
-from ...schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
+from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Schedule, SlotGrid, Window
 from ..completeness import Range, WindowEnd, covers, united
 from .cells import Cells
@@ -61,9 +61,7 @@ class Collected:
     # first slot of a window -> bits of the parts that declared it complete
     closed: dict[int, int] = field(default_factory=dict)
     parts: int = 1  # how many parts there are
-    replayed: set[int] = field(default_factory=set)  # first slots of windows that some part read again from its start
-    lost: set[int] = field(default_factory=set)  # first slots of windows of which the source may have lost readings
-    silent: set[int] = field(default_factory=set)  # first slots of windows that were closed while a source was silent
+    read: dict[int, str] = field(default_factory=dict)  # first slot of a window -> the worst that a part says of it
     # (first slot of a window, part) -> the sequence numbers that the part gave in it; of a part that was read again
     # from its start there are several
     due: dict[tuple[int, int], set[Due]] = field(default_factory=dict)
@@ -78,22 +76,17 @@ class Collected:
         """Note what a part says of a window."""
         self.parts = end.parts
         self.close(end.start, 1 << end.part)
-        if end.replayed:
-            self.replayed.add(end.start)
-        if end.lost:
-            self.lost.add(end.start)
-        if end.silent:
-            self.silent.add(end.start)
+        self.worsen(end.start, end.completeness)
         if end.sent is not None:
             self.due.setdefault((end.start, end.part), set()).add((end.run, end.sent))
 
     def completeness(self, start: int) -> str:
         """How the source was read for the window that starts at a slot, as rows say it."""
-        if start in self.lost:
-            return UNAVAILABLE
-        if start in self.silent:
-            return SILENT
-        return REPLAYED if start in self.replayed else LIVE
+        return self.read.get(start, LIVE)
+
+    def worsen(self, start: int, completeness: str) -> None:
+        """Note how a part was read for the window that starts at a slot."""
+        self.read[start] = least_complete(self.completeness(start), completeness)
 
     def complete(self, start: int) -> bool:
         """Whether every part declared the window that starts at a slot complete."""
@@ -118,9 +111,8 @@ class Collected:
     def take(self, other: Collected) -> None:
         """Take everything but the cells of another one in."""
         self.parts = max(self.parts, other.parts)
-        self.replayed |= other.replayed
-        self.lost |= other.lost
-        self.silent |= other.silent
+        for start, completeness in other.read.items():
+            self.worsen(start, completeness)
         for start, bits in other.closed.items():
             self.close(start, bits)
         for place, due in other.due.items():
