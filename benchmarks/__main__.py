@@ -28,7 +28,6 @@ CALLS: dict[str, list[list[str]]] = {
     "utility": [[]],
     "plan": [[]],
     "timing": [[]],
-    "payloads": [[]],
     "ledger": [[]],
     "pipeline": [
         ["--readings", "0.5", "1", "10", "100"],
@@ -37,7 +36,6 @@ CALLS: dict[str, list[list[str]]] = {
         ["--readings", "10", "100", "--cores", "1", "--runs", "1"],
         ["--readings", "10", "100", "--ways", "--runs", "1"],
     ],
-    "decode": [[]],
     "writers": [[]],
     "scale": [[]],
     "gateway": [[]],
