@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ from .errors import (
     UnknownNameError,
 )
 from .integrity import checked_rows, damaged
-from .sqlite_file import Identity, WriterQueue, identity, log_of
+from .sqlite_file import Identity, identity, log_of
 
 if TYPE_CHECKING:
     from .accounts import Account
@@ -313,7 +313,6 @@ class Database:
         self._password: str | None = None
         self._file: Identity | None = None
         self._path: Path | None = None
-        self._queue: WriterQueue | None = None
         self._busy = False
         self._ready = False
         self._read_only = False
@@ -431,8 +430,6 @@ class Database:
         """Close the connection if no transaction is running; the next use opens a new one."""
         if self._engine is not None:
             self._engine.dispose()
-        if self._queue is not None:
-            self._queue.close()
 
     def change(self) -> str | None:
         """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
@@ -467,7 +464,6 @@ class Database:
                 return
             raise self._unusable(error) from None
         self._engine = sqlite_engine(path, self._wait, check)
-        self._queue = WriterQueue(path, self._wait)
         self._file = sqlite_file.identity(path)
 
     def _password_now(self) -> str | None:
@@ -580,8 +576,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, **options: Any) -> Generator[Connection]:
-        turn = self._queue.turn() if self._queue is not None and options.get(WRITES, False) else nullcontext()
-        with self._used(), self._explained(), self._require().connect() as plain, turn:
+        with self._used(), self._explained(), self._require().connect() as plain:
             connection = plain.execution_options(**options, **{WATCH: self._known})
             with connection.begin():
                 yield connection

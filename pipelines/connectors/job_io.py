@@ -27,8 +27,8 @@ from ..errors import CommandError, ExitCode, failed_step
 
 Field = Literal["sink", "rejects"]
 
-#: Files that SQLite and the queue of its writers keep beside a database.
-_BESIDE = ("-wal", "-shm", "-journal", "-queue")
+#: Files that SQLite keeps beside a database.
+_BESIDE = ("-wal", "-shm", "-journal")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

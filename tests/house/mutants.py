@@ -227,13 +227,6 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/store/test_merging.py",),
     ),
     Mutant(
-        name="a writer does not wait for those who asked before it",
-        file="store/sqlite_file.py",
-        old="while _is_held(file, _FIRST, number):",
-        new="while _is_held(file, _FIRST, 1):",
-        tests=("tests/store/test_writer_queue.py",),
-    ),
-    Mutant(
         name="a bit source that gives one value for many lanes is taken",
         file="privacy/mechanisms/sampling.py",
         old="    if drawn.shape != (count,):",

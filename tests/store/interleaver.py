@@ -438,7 +438,6 @@ class Stage:
     def _hook(self, job: int, database: Database) -> None:
         """Make a database of a job take its turns."""
         database._known = _Own(database.address, database._known.store_id)
-        database._queue = None  # it orders processes that wait in time; here the schedule does
         engine = database._require()
         event.listen(engine, "connect", _unsynchronised)
         engine.dispose()

@@ -180,7 +180,7 @@ def test_a_value_of_another_type_is_an_error_of_the_store(tmp_path: Path) -> Non
                 with suppress(StoreError):
                     task()
         forget(store.address)
-        for end in ("-wal", "-shm", "-queue"):
+        for end in ("-wal", "-shm"):
             Path(f"{path}{end}").unlink(missing_ok=True)
 
 
