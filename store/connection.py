@@ -497,7 +497,7 @@ class Database:
 
     def _check_names(self, path: Path) -> None:
         """See that a file has one name alone."""
-        names = sqlite_file.names_of(path.resolve())
+        names = path.stat().st_nlink
         if names > 1:
             raise StoreMisplaced(
                 f"ledger {self.address}: its file has {names} names (hard links), and SQLite keeps another log for "

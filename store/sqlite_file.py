@@ -24,9 +24,6 @@ from pathlib import Path
 #: Files that SQLite keeps beside a ledger.
 BESIDE = ("-wal", "-shm", "-journal")
 
-#: What file systems without hard links answer.
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-
 Identity = tuple[int, int]
 """Device and inode."""
 
@@ -119,8 +116,8 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
         fill(temporary)
         with locked(path.parent) as folder:
             if over is None:
-                _link(temporary, path)
-                temporary.unlink(missing_ok=True)  # the second name goes before another process looks for it
+                if not os.path.lexists(path):
+                    temporary.replace(path)
             elif over():
                 for end in BESIDE:  # a log would be played into the new file
                     with suppress(FileNotFoundError):
@@ -143,17 +140,6 @@ def locked(folder: Path) -> Generator[int]:
         fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
     finally:
         os.close(handle)
-
-
-def _link(temporary: Path, path: Path) -> None:
-    try:
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        if not path.exists():
-            temporary.replace(path)
 
 
 #: File systems that several machines mount, as Linux names them.
@@ -205,23 +191,3 @@ def _kinds(mounted: str) -> Iterator[tuple[str, str]]:
         with suppress(IndexError):
             if separator:
                 yield _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4]), after.split(" ")[0]
-
-
-def names_of(path: Path) -> int:
-    """How many names the file of a ledger has; what a maker left behind that was killed is removed.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
-    found = path.stat().st_nlink
-    if found == 1:
-        return found
-    # a ledger that is just being made has two for a moment, under this lock
-    with locked(path.parent):
-        here = path.stat()
-        for left in path.parent.iterdir():
-            with suppress(OSError):
-                is_temporary = left.name.startswith(f".{path.name}.") and left.name.endswith(".tmp")
-                if is_temporary and os.path.samestat(left.lstat(), here):
-                    left.unlink()
-        return path.stat().st_nlink

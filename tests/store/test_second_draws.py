@@ -39,17 +39,6 @@ def test_a_ledger_with_two_names_is_refused_by_both_and_draws_nothing(store: Sto
         assert seen(again.publish(held, drafts(held, windows_of(held)[:1]))) == first
 
 
-def test_a_name_left_by_a_maker_that_was_killed_is_removed(store: Store, path: Path) -> None:
-    """A ledger is made under another name, and has two between the link and the removal of the first."""
-    held = store.register(domain(), query())
-    store.close()
-    left = path.with_name(f".{path.name}.0123456789abcdef.tmp")
-    os.link(path, left)
-    with Store(f"sqlite:///{path}") as again:
-        assert again.register(domain(), query()).digest == held.digest
-    assert not left.exists()
-
-
 def mounts(*lines: str) -> str:
     return "".join(f"{line}\n" for line in ("22 1 254:0 / / rw,relatime - ext4 /dev/vda rw", *lines))
 
