@@ -23,8 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
-from graphlib import CycleError, TopologicalSorter
-from itertools import accumulate, combinations, groupby, pairwise
+from itertools import accumulate, combinations, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -212,7 +211,7 @@ class HeldDomain:
     ledger: str
     spec: DomainSpec
     first_budget: float
-    events: tuple[Event, ...]  # in the order of the record and not of their times: a clock may be set back
+    events: tuple[Event, ...]
     created_us: int
 
 
@@ -271,33 +270,9 @@ def merged_domain(first: HeldDomain, second: HeldDomain) -> HeldDomain:
     return replace(
         first,
         spec=replace(first.spec, budget=max(first.spec.budget, second.spec.budget), changes=changes),
-        events=_in_order(first.events, second.events),
+        events=tuple(sorted({*first.events, *second.events}, key=_when)),
         created_us=min(first.created_us, second.created_us),
     )
-
-
-def _in_order(*sequences: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The events of some ledgers, each as often as it may be on record: once. Every ledger's order is kept.
-
-    Of those that may be next the earliest is. Ledgers that contradict each other have only the times in common.
-    """
-    sorter = TopologicalSorter[Event]({event: () for events in sequences for event in events})
-    for events in sequences:
-        for event, following in pairwise(events):
-            sorter.add(following, event)
-    try:
-        sorter.prepare()
-    except CycleError:
-        return tuple(sorted({event for events in sequences for event in events}, key=_when))
-    free: list[tuple[tuple[int, str, str, str, str], Event]] = []
-    made: list[Event] = []
-    while sorter.is_active():
-        for event in sorter.get_ready():
-            heapq.heappush(free, (_when(event), event))
-        _, event = heapq.heappop(free)
-        made.append(event)
-        sorter.done(event)
-    return tuple(made)
 
 
 def _when(event: Event) -> tuple[int, str, str, str, str]:
