@@ -768,12 +768,6 @@ _NO_DATABASE = re.compile(r'FATAL: {1,4}database "[^"]{0,64}" does not exist')
 _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     (_NO_DATABASE, StoreUnavailable, "the server has no such database; create it first (createdb)"),
     (
-        # not gone: it may be at the server
-        re.compile(r"FATAL: {1,4}no such database: "),
-        StoreUnavailable,
-        "the pooler before the server has no such database; add it to its configuration",
-    ),
-    (
         # before the login, which a second try without encryption fails as well
         re.compile(r"FATAL: {1,4}(?:too many connections for|sorry, too many clients|remaining connection slots)"),
         StoreAway,
@@ -782,40 +776,23 @@ _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
     (
         re.compile(
             r'FATAL: {1,4}(?:password authentication failed|role "[^"]{0,64}" does not exist'
-            r'|role "[^"]{0,64}" is not permitted to log in)|no password supplied'
+            r'|role "[^"]{0,64}" is not permitted to log in|permission denied for database "'
+            r"|no pg_hba\.conf entry|pg_hba\.conf rejects|no such database: )|no password supplied"
         ),
         StoreUnavailable,
-        "the server refused the login; check user and password",
-    ),
-    (
-        re.compile(r"FATAL: {1,4}(?:no pg_hba\.conf entry|pg_hba\.conf rejects)"),
-        StoreUnavailable,
-        "the server's pg_hba.conf allows no such login; check user, database and sslmode of the address, or add a line",
-    ),
-    (
-        re.compile(r'FATAL: {1,4}permission denied for database "'),
-        StoreUnavailable,
-        "this user may not connect to the database; grant it the right",
-    ),
-    (
-        re.compile(r"server certificate for .{1,300} does not match host name"),
-        StoreAway,
-        "the server's certificate is for another name; use a host of its certificate in the address",
-    ),
-    (
-        re.compile(
-            r"private key file|could not read certificate file|requires a valid client certificate"
-            r"|SSL error: [a-z0-9 ]{0,20}alert (?:unknown ca|[a-z ]{0,20}certificate)"
-        ),
-        StoreAway,
-        "this client's certificate is missing, or cannot be used or is not accepted; check sslcert and sslkey of its "
-        "address, and that this user alone may read the key, which has no password or sslpassword",
+        "the server, or the pooler before it, refused the login; check user, password, database and sslmode of the "
+        "address, the lines of pg_hba.conf, and that this user may connect",
     ),
     (
         # a connection that is cut names SSL, too
-        re.compile(r"certificate verify failed|does not support SSL|certificate file|server certificate for"),
+        re.compile(
+            r"certificate verify failed|does not support SSL|certificate file|server certificate for|private key file"
+            r"|requires a valid client certificate"
+            r"|SSL error: [a-z0-9 ]{0,20}alert (?:unknown ca|[a-z ]{0,20}certificate)"
+        ),
         StoreAway,  # a certificate may be renewed late
-        "no encrypted connection to the server can be made; check sslmode and sslrootcert of its address",
+        "no encrypted connection to the server can be made; check sslmode, sslrootcert, sslcert and sslkey of its "
+        "address, that the host is one of the server's certificate, and that this user alone may read the key",
     ),
     (
         re.compile(
@@ -825,12 +802,6 @@ _REFUSED: tuple[tuple[re.Pattern[str], type[StoreError], str], ...] = (
         StoreUnavailable,
         "a parameter of its address, or a value of one, is none that the server, its pooler or its client library "
         "takes; mend the address",
-    ),
-    (
-        re.compile(r"session is (?:not )?read-only|server is (?:not )?in hot standby mode"),
-        StoreStandby,
-        "no server of its address is one that target_session_attrs asks for (a failover?); if that stays, mend the "
-        "address",
     ),
 )
 
@@ -889,7 +860,8 @@ def _from_server(error: DBAPIError, address: StoreAddress) -> StoreError:
             for pattern, kind, advice in _REFUSED:
                 if pattern.search(str(error.orig)):
                     return _said(kind, address, advice)
-            return _said(StoreAway, address, "the server cannot be reached; check host, port and that it runs")
+            advice = "the server cannot be reached; check host, port, target_session_attrs and that it runs"
+            return _said(StoreAway, address, advice)
         if name == "ProgrammingError":
             advice = "its address has a parameter, or a value of one, that the driver does not take; mend the address"
             return _said(StoreUnavailable, address, advice)

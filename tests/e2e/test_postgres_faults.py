@@ -239,7 +239,7 @@ def role(postgres_url: str) -> Iterator[str]:
         execute(postgres_url, sql.SQL(statement).format(sql.Identifier(name)))
 
 
-LOGIN, ADDRESS = "refused the login; check user and password", "mend the address"
+LOGIN, ADDRESS = "refused the login; check user, password", "mend the address"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ LOGIN, ADDRESS = "refused the login; check user and password", "mend the address
     [
         ("nologin", {}, LOGIN, StoreUnavailable),
         ("login", {"password": None}, LOGIN, StoreUnavailable),
-        ("login", {"database": "{}"}, "may not connect to the database", StoreUnavailable),
+        ("login", {"database": "{}"}, LOGIN, StoreUnavailable),
         ("login connection limit 0", {}, "out of connections for this user", StoreAway),
         ("login", {"sslmode": "verfy-full"}, ADDRESS, StoreUnavailable),
         ("login", {"foo": "bar"}, ADDRESS, StoreUnavailable),
