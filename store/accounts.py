@@ -236,31 +236,20 @@ def loss_of(domain: DomainSpec, schedules: list[Priced]) -> float:
     return ledger_of(domain).extended_loss(schedules) if schedules else 0.0
 
 
-#: Charges that are priced anew to be looked at; that many take a second or two.
-MOST = 100_000
-
 #: Two losses that differ by less are the same: they were summed in another order.
 _CLOSE = 1e-12
 
 
-def priced_anew(
-    domain: DomainSpec, spans: Sequence[Span], *, most: int = MOST
-) -> tuple[float, Mapping[str, TheoremBound]]:
+def priced_anew(domain: DomainSpec, spans: Sequence[Span]) -> tuple[float, Mapping[str, TheoremBound]]:
     """The loss of charges by the core, epsilon, and what the quilts and every theorem say of them (theory section 4).
 
-    Each bound rests on the same belief, so the loss on record is never above any of them. Of more than ``most`` charges
-    every bound is left out, and the reason says so.
+    Each bound rests on the same belief, so the loss on record is never above any of them.
 
     Returns:
         The loss, and bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
     """
     ledger = ledger_of(domain)
-    empty = ledger.bounds()
-    lost = ledger.replay(spans)
-    if len(spans) > most:
-        reason = f"left out: {len(spans):,} charges would have to be priced again, and {most:,} are the most"
-        return lost, dict.fromkeys(empty, TheoremBound(None, reason))
-    return lost, ledger.bounds()
+    return ledger.replay(spans), ledger.bounds()
 
 
 def loss_of_spans(domain: DomainSpec, spans: Iterable[Span]) -> float:
@@ -273,14 +262,13 @@ def costs_alone(domain: DomainSpec, spans: Mapping[str, list[Span]], together: f
 
     Args:
         domain: the domain of record.
-        spans: its charges by query; a query with more than :data:`MOST` is left out.
+        spans: its charges by query.
         together: what all of them cost: also what one query alone costs where there is no other.
     """
-    looked_at = {name: charged for name, charged in spans.items() if len(charged) <= MOST}
     if len(spans) == 1:
-        return dict.fromkeys(looked_at, together)
+        return dict.fromkeys(spans, together)
     ledger = ledger_of(domain)
-    return {name: ledger.loss_of(adjoined(charged)) for name, charged in looked_at.items()}
+    return {name: ledger.loss_of(adjoined(charged)) for name, charged in spans.items()}
 
 
 def same_loss(one: float, other: float) -> bool:

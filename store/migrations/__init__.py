@@ -18,7 +18,6 @@ import secrets
 import threading
 from importlib import metadata as packages
 from pathlib import Path
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -122,21 +121,13 @@ def _check_schema(connection: Connection, address: StoreAddress) -> None:
     others = connection.scalars(_LEDGERS, {"name": tables.meta.name}).all()
     if not others or (source == "client" and len(_SCHEMAS_OF_A_PATH.findall(path)) == 1):
         return
-    mark = "&" if address.resolve().query else "?"
     raise StoreMisplaced(
         f"ledger {address}: there is none in the schema {here!r}, which the server chose by the user's search_path, "
         f"and this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
         "the same series, so none is made. To use one that is there, set that user's search_path to its schema, or "
-        f"name it in the address: {mark}options={_option(others[0])}. If a new ledger is wanted, name its schema "
-        f"there, and no other: {mark}options={_option(here)}. Nothing was charged or published"
+        "name it by itself in the address: ?options=-csearch_path%3DNAME. If a new ledger is wanted, name its schema "
+        "there. Nothing was charged or published"
     )
-
-
-def _option(schema: str) -> str:
-    """What names a schema in an address: an option of the server, whose blanks a backslash escapes, in a URL."""
-    if re.fullmatch("[a-z_][a-z0-9_]*", schema) is None:
-        schema = '"' + schema.replace('"', '""') + '"'
-    return quote("-csearch_path=" + re.sub(r"([\\\s])", r"\\\1", schema), safe="")
 
 
 def run_migrations(connection: Connection) -> None:

@@ -333,7 +333,7 @@ def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgre
     for given in ("", "&options=-csearch_path%3Dother,public2", "&options=-cextra_float_digits%3D3"):
         with Store(f"{url}{given}", create=True) as store:
             for call in (store.domains, store.check_writable):
-                with pytest.raises(StoreMisplaced, match=r"'other'.* has one in 'public'.*search_path%3Dother"):
+                with pytest.raises(StoreMisplaced, match=r"'other'.* has one in 'public'.*search_path%3DNAME"):
                     call()
     with Store(f"{url}&options=-csearch_path%3Dpublic", create=True) as store:
         assert store.store_id == first
@@ -341,19 +341,6 @@ def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgre
         store.check_writable()
         assert store.domains() == ()
         assert store.store_id != first
-    for schema, option in (
-        ("Tenant", "-csearch_path%3D%22Tenant%22"),
-        ('a b"\\', "-csearch_path%3D%22a%5C%20b%22%22%5C%5C%22"),
-    ):
-        execute(url, sql.SQL("create schema {}").format(sql.Identifier(schema)))
-        path = sql.SQL("alter database {} set search_path = {}")
-        execute(url, path.format(sql.Identifier(role), sql.Identifier(schema)))
-        with Store(url, create=True) as store, pytest.raises(StoreMisplaced) as told:
-            store.domains()
-        advice = told.value.args[0].rpartition("no other: &options=")[2].partition(". Nothing")[0]
-        assert advice == option
-        with Store(f"{url}&options={advice}", create=True) as store:
-            assert store.domains() == ()
     execute(url, sql.SQL("alter database {} set search_path = nowhere").format(sql.Identifier(role)))
     with (
         Store(url, create=True) as store,

@@ -62,21 +62,6 @@ def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
     assert spans == {"weekly": charged}
 
 
-def test_the_theorem_bounds_of_a_long_account_are_omitted_with_a_reason(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        held = store.register(domain(), query(shards=1))
-        empty = priced_anew(held.domain, [])[1]
-        store.publish(held, [BlockToPublish(list(held.query.schedule.windows())[-1], 0, lambda: block(held, 0))])
-        spans = store.charged("homes").spans["weekly"]
-    assert {bound.reason for bound in empty.values()} == {"does not apply: nothing is charged"}
-    assert priced_anew(held.domain, spans, most=6)[1]["[SC17] 3.7"].loss is not None
-    left_out = priced_anew(held.domain, spans, most=5)[1]
-    assert list(left_out) == NAMES
-    assert {(bound.loss, bound.reason) for bound in left_out.values()} == {
-        (None, "left out: 6 charges would have to be priced again, and 5 are the most")
-    }
-
-
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.sampled_from([0.25, 0.5, 0.1])), max_size=12))
 def test_adjoined_charges_have_the_same_density_in_every_slot(windows: list[tuple[int, int, float]]) -> None:
     def densities(charged: list[tuple[int, int, float]]) -> Counter[tuple[int, float]]:
