@@ -60,9 +60,6 @@ NIGHTLY: dict[str, str] = {
     "tests/store/test_interleaver.py::test_a_block_of_a_transaction_that_was_not_committed_is_found": (
         "tests/store/test_interleaver.py::test_a_missing_lock_is_found"
     ),
-    "tests/store/test_ten_years.py::test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first": (
-        "tests/store/test_ten_years.py::test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first"
-    ),
     f"{_SAMPLED}::test_the_sampled_loss_with_uncommitted_draws_is_within_the_bound": (
         f"{_SAMPLED}::test_the_sampled_loss_of_rerun_bundles_is_within_the_bound"
     ),

@@ -198,19 +198,3 @@ class FaultContract(OnLedger):
             with Store(url, wait=30, create=True) as store:
                 held = store.register(domain(), query(windows=4))
                 tally.take(whole(store, held, answers[0]["rows"]))
-
-    def test_a_job_with_settings_of_another_belief_or_query_changes_nothing(self, url: str) -> None:
-        with Store(url, create=True) as store:
-            held = store.register(domain(), query())
-            windows = list(held.query.schedule.windows())
-            published = seen(store.publish(held, drafts(held, windows[:3])))
-            belief = {**held.domain.belief, "gap": 0.8}
-            for other in (
-                (domain(belief=belief), query()),
-                (domain(belief=belief), query("another")),
-                (domain(), query(shards=2, mechanism="mqm-exact")),
-                (domain(budget=5.0), query()),
-            ):
-                with pytest.raises(StoreError, match="on record it is"):
-                    store.register(*other)
-            whole(store, held, published)

@@ -94,16 +94,6 @@ class IntegrityContract(OnLedger):
         with pytest.raises(StoreDamaged):
             store.publish(held, [BlockToPublish(windows_of(held)[0], 0, never)])
 
-    def test_a_block_copied_over_another_is_detected(self, store: Store) -> None:
-        (held, *_) = fill(store)
-        with store._database().write() as connection:
-            first, second, *_ = rows_of(connection, tables.releases)
-            put_value(connection, tables.releases, second["id"], "block", first["block"])
-        with pytest.raises(StoreDamaged):
-            list(store.releases("homes", "weekly"))
-        with pytest.raises(StoreDamaged):
-            store.publish(held, [BlockToPublish(windows_of(held)[0], shard, never) for shard in (0, 1)])
-
     def test_a_loss_rewritten_with_all_digests_is_detected_by_the_privacy_core(self, store: Store) -> None:
         fill(store)
         with store._database().write() as connection:
@@ -113,14 +103,6 @@ class IntegrityContract(OnLedger):
         (defect,) = store.verify().defects
         assert "by the core" in defect.what
         assert "0.25" in defect.what
-
-    def test_an_interrupted_run_draws_charged_but_undrawn_blocks(self, store: Store) -> None:
-        (held, *_) = fill(store)
-        window = windows_of(held)[3]
-        store.charge_windows(held, [window])
-        assert list(store.missing(held)) == [(window, 0), (window, 1)]
-        assert all(record.fresh for record in store.publish(held, drafts(held, [window])))
-        assert store.verify().whole
 
     def test_a_removal_with_recomputed_digests_is_detected_by_an_external_head(self, store: Store) -> None:
         fill(store)

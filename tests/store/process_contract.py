@@ -90,14 +90,6 @@ class ProcessContract(Registered):
                 assert "refused" in {entry.decision for entry in entries} or len(store.queries()) < 3
                 assert store.summary("homes").loss <= store.summary("homes").reserved_loss * (1 + 1e-12) <= 0.6
 
-    def test_charges_of_another_process_are_read(self, store: Store, url: str, nursery: Nursery) -> None:
-        held = store.register(domain(), query("other", share=0.25))
-        windows = windows_of(held)
-        store.publish(held, drafts(held, windows[:2]))
-        nursery.run({"url": url, "spec": {"share": 0.5}})
-        store.publish(held, drafts(held, windows[2:]))
-        prices(store.entries(), 1.0)
-
     def test_a_vanished_charge_stops_the_job(self, store: Store, registration: Registration) -> None:
         windows = windows_of(registration)
         store.publish(registration, drafts(registration, windows[:2]))

@@ -94,17 +94,6 @@ def test_a_window_charged_in_both_ledgers_counts_twice_with_both_blocks_kept(tmp
         assert all(values[place] != others[place] for place in values)
 
 
-def test_the_loss_is_that_of_the_charges_of_both_by_their_ids(tmp_path: Path) -> None:
-    paths = [fill(tmp_path / f"{name}.db", windows=n, share=0.25) for name, n in (("a", 2), ("b", 5))]
-    charges: dict[str, tuple[int, int, float]] = {}
-    for path in paths:
-        with Store(address(path), create=True) as store:
-            for entry in store.entries():
-                charges[entry.entry_id] = (entry.window_start, entry.window_stop, entry.epsilon_dp)
-    with Store(address(united(tmp_path / "both.db", *paths)), create=True) as store:
-        assert store.summary("homes").loss == Ledger(BELIEF).replay(charges.values())
-
-
 @pytest.mark.assures("ledger", "Rows of a merged ledger are those that were published")
 def test_the_rows_of_a_merged_ledger_are_the_published_rows(tmp_path: Path) -> None:
     """Byte for byte, the loss that was printed into them included; a shard that only one of the two has is taken."""

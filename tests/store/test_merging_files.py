@@ -12,11 +12,10 @@ from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
 from quiltstream.schemas.model_file import hash_of_series
-from quiltstream.store import Store, StoreDamaged, StoreMissing, tables
+from quiltstream.store import Store, StoreDamaged, StoreMissing
 from quiltstream.store.errors import ExportError
 
 from ..present import present
-from .forging import reseal
 from .merges import address, fill, united
 from .samples import OTHER, BeliefChange, domain, query
 
@@ -47,11 +46,6 @@ def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
-def loss(path: Path) -> float:
-    with Store(address(path), create=True) as store:
-        return store.summary("homes").loss
-
-
 def test_a_belief_fitted_on_a_series_of_the_other_ledger_is_given_the_model(tmp_path: Path) -> None:
     first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
     copy = Path(shutil.copy(first, tmp_path / "copy.db"))
@@ -65,23 +59,6 @@ def test_a_belief_fitted_on_a_series_of_the_other_ledger_is_given_the_model(tmp_
     for number, sources in enumerate([(first, copy), (copy, first)]):
         with Store(address(united(tmp_path / f"both{number}.db", *sources)), create=True) as store:
             assert store.summary("homes").given_model
-
-
-def test_a_charge_that_differs_in_more_than_the_flag_is_two_charges_still(tmp_path: Path) -> None:
-    first = fill(tmp_path / "a.db", windows=2, share=0.25, budget=3.0)
-    copy = Path(shutil.copy(first, tmp_path / "copy.db"))
-    with Store(address(copy), create=True) as store, store._database().write() as connection:
-        changed = tables.charges.update().where(tables.charges.c.sequence == 1)
-        connection.execute(changed.values(epsilon_dp=tables.charges.c.epsilon_dp * 2, given_model=True))
-        reseal(connection)
-    both = united(tmp_path / "both.db", first, copy)
-    with Store(address(both), create=True) as store:
-        said = store.summary("homes")
-        assert said.flagged_charges == 1
-        assert said.loss > max(loss(first), loss(copy))
-        # that of record first, as it was
-        assert sorted(entry.given_model for entry in store.entries()) == [False, False, True]
-        assert not store.entries()[0].given_model
 
 
 def test_the_command_merges_ledgers_and_reports_each_domain(tmp_path: Path) -> None:

@@ -299,16 +299,6 @@ def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path:
     assert path.exists()
 
 
-def test_newer_releases_are_unknown_to_an_older_copy_of_the_store(store: Store, tmp_path: Path) -> None:
-    held = store.register(domain(), query())
-    store.backup(tmp_path / "older.db")
-    store.publish(held, drafts(held))
-    ids = [i for batch in store.releases("homes", "weekly") for i in batch.column("release_id").to_pylist()]
-    with Store(f"sqlite:///{tmp_path}/older.db", create=True) as older:
-        assert not store.unknown_releases(ids)
-        assert older.unknown_releases(ids[-1:])
-
-
 def test_every_migration_is_listed_by_the_program() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))

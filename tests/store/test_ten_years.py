@@ -27,9 +27,6 @@ from ..tiers import TIER
 from .forging import reseal
 from .samples import BELIEF, domain, drafts, query
 
-YEAR = 8766 if TIER == "nightly" else 800
-"""Windows of one hour in a year; a push has short years."""
-
 FIRST = 96
 
 
@@ -79,85 +76,6 @@ class Work:
         self.statements.append(statements)
         self.steps.append(steps)
         self.calls.append(calls)
-
-
-def window(number: int) -> Window:
-    return Window(FIRST + number, FIRST + number + 1)
-
-
-def publish(store: Store, held: Registration, numbers: range) -> Work:
-    work = Work()
-    for number in numbers:
-        with work.counted(store):
-            records = store.publish(held, drafts(held, [window(number)]))
-        assert all(record.fresh for record in records)
-    return work
-
-
-def pass_time(store: Store, until: int) -> None:
-    """Put the charges of the windows before one on record, as a job would have, without publishing a row."""
-    copied = [column.name for column in tables.charges.columns]
-    changed = {
-        "id": "n",
-        "entry_id": "lower(hex(randomblob(16)))",
-        "sequence": "n",
-        "window_start": f"n - 1 + {FIRST}",
-        "window_stop": f"n + {FIRST}",
-    }
-    with store._database().write() as connection:
-        last = connection.scalar(sa.select(sa.func.max(tables.charges.c.sequence)))
-        chosen = ", ".join(changed.get(name, name) for name in copied)
-        text = (
-            f"INSERT INTO quiltstream_charges ({', '.join(copied)}) "  # noqa: S608 - names of this test
-            f"WITH RECURSIVE numbers(n) AS (SELECT {last} + 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {until}) "
-            f"SELECT {chosen} FROM numbers, (SELECT * FROM quiltstream_charges WHERE sequence = {last})"
-        )
-        connection.exec_driver_sql(text)
-        reseal(connection)
-
-
-@pytest.mark.assures("ledger", "A window costs as much in the tenth year as in the first")
-def test_an_hourly_window_costs_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
-    """Statements, steps of the database, calls of the core and memory; a job that starts anew catches up once."""
-    spec = query(size=1, schedule=Schedule(1, 1, FIRST, None, FIRST))
-    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as store:
-        held = store.register(domain(), spec)
-        assert held.admitted_stop is None
-        store.publish(held, drafts(held, [window(number) for number in range(60)]))
-        found: list[Work] = []
-        number = 60
-        for year in (1, 10, 10):
-            if number < year * YEAR:
-                number = year * YEAR
-                pass_time(store, number)
-            else:
-                store.close()
-                held = store.register(domain(), spec)
-                assert not held.fresh
-            # catches up with what passed
-            store.publish(held, drafts(held, [window(number)]))
-            found.append(publish(store, held, range(number + 1, number + 25)))
-            number += 25
-        first = found[0]
-        assert max(first.calls) > 10
-        for later in found[1:]:
-            assert set(first.statements) == set(later.statements) == {10}
-            # a window makes 802 or 804 calls, so the median may lie between the two
-            assert statistics.median(later.calls) == pytest.approx(statistics.median(first.calls), rel=0.005)
-            assert sum(later.calls) <= 1.02 * sum(first.calls)
-            assert sum(later.steps) <= 1.05 * sum(first.steps)
-            assert statistics.median(later.memory) <= 1.1 * statistics.median(first.memory)
-        charges = tables.charges
-        with store._database().read() as connection:
-            spans = sa.select(charges.c.window_start, charges.c.window_stop, charges.c.epsilon_dp)
-            charged = [tuple(row) for row in connection.execute(spans.order_by(charges.c.sequence))]
-            last = connection.scalar(sa.select(charges.c.loss_after).order_by(charges.c.sequence.desc()).limit(1))
-        assert len(set(charged)) == number == 10 * YEAR + 50
-        assert last == Ledger(BELIEF).replay(charged) == store.summary("homes").loss <= 1.0
-        # a row for a window's charge, and one for each of its blocks
-        with store._database().read() as connection:
-            blocks = connection.scalar(sa.select(sa.func.count()).select_from(tables.releases))
-        assert blocks == (60 + 3 * 25) * held.query.shards
 
 
 SIZES = {"hourly": 1, "daily": 24, "weekly": 168}

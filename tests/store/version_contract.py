@@ -61,12 +61,6 @@ class VersionContract(Registered):
         with Store(next(fresh_urls), create=True) as nothing, pytest.raises(StoreMissing):
             nothing.migrate()
 
-    def test_a_store_is_not_created_without_the_create_option(self, fresh_urls: Iterator[str]) -> None:
-        url = next(fresh_urls)
-        for _ in range(2):
-            with Store(url, create=False) as store, pytest.raises(StoreMissing, match="there is none"):
-                store.entries()
-
     def test_a_failed_write_shows_no_value_in_its_error_or_in_any_log(
         self, store: Store, registration: Registration, caplog: pytest.LogCaptureFixture
     ) -> None:
