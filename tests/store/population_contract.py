@@ -37,11 +37,10 @@ class PopulationContract(OnLedger):
             {"belief": OTHER.to_dict(), "model_id": "another model"},
             {"budget": 9.0, "guarantee": "window", "missing": "break 2h"},
             {"states": {**SPACE.to_dict(), "unit": "Watt"}},
-            {"reading": {**domain().reading, "unit": "kilowatt hours"}},
             {"grid": {"interval_us": 1_800_000_000, "origin_us": 36_000_000_000}},
             {"shares_with": ("homes",)},
         ],
-        ids=["name", "belief", "budget", "unit of states", "unit of readings", "slot 0", "said to be shared"],
+        ids=["name", "belief", "budget", "unit of states", "slot 0", "said to be shared"],
     )
     def test_the_same_domain_under_another_name_is_refused(self, store: Store, changes: dict[str, Any]) -> None:
         held = store.register(domain(), query())
@@ -62,7 +61,6 @@ class PopulationContract(OnLedger):
             ("states.edges", {"states": OTHER_STATES}),
             ("missing", {"states": {**SPACE.to_dict(), "missing_state": True}}),
             ("slots.interval", {"grid": {"interval_us": 900_000_000, "origin_us": 0}}),
-            ("slots.origin", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
             ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )

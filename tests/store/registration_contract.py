@@ -11,7 +11,6 @@ import pytest
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
-from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError, shown
 from quiltstream.store.specs import Registration
@@ -48,18 +47,12 @@ class RegistrationContract(Registered):
         ("field", "changes"),
         [
             ("slots.interval", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}),
-            ("slots.origin", {"grid": {"interval_us": 1_800_000_000, "origin_us": 1}}),
             ("states.edges", {"states": {**SPACE.to_dict(), "edges": [250.0, 501.0]}}),
-            ("states.edges", {"states": StateSpace((), categories=("sleep", "sit", "walk")).to_dict()}),
-            ("states.unit", {"states": {**SPACE.to_dict(), "unit": "kW"}}),
             ("model.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.5}}),
             ("model, by its digest,", {"model_id": "model-2"}),
-            ("privacy.guarantee", {"guarantee": "window"}),
             ("missing", {"missing": "state"}),
-            ("missing", {"states": {**SPACE.to_dict(), "missing_state": True}, "missing": "state"}),
             ("privacy.budget", {"budget": 2.0}),
             ("slots.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}),
-            ("readings.scale", {"reading": {**domain().reading, "scale": 1000.0}}),
             ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )
@@ -81,10 +74,8 @@ class RegistrationContract(Registered):
             ("scale", {"scale": Fraction(1, 3)}),
             ("release_epsilon_dp", {"release_epsilon_dp": 0.25}),
             ("privacy.mechanism", {"mechanism": "mqm-exact"}),
-            ("windows.size", {"schedule": Schedule(96, 48, 96, 384, 96)}),
             ("windows.every", {"schedule": Schedule(48, 24, 96, 384, 96)}),
             ("windows.start", {"schedule": Schedule(48, 48, 48, 384, 48)}),
-            ("windows.start", {"schedule": Schedule(48, 48, 97, 385, 97)}),
             ("windows.stop", {"schedule": Schedule(48, 48, 96, 336, 96)}),
             ("group_by", {"roster": Roster(tuple((name, "feeder") for name in SERIES))}),
             ("given_model", {"given_model": True}),

@@ -71,13 +71,9 @@ def test_an_endless_schedule_and_a_finite_one_are_endless(tmp_path: Path) -> Non
     ("field", "of_domain", "of_query"),
     [
         ("model.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.8}}, {}),
-        ("slots.interval", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}, {}),
         ("model, by its digest,", {"model_id": "model-2"}, {}),
         ("privacy.budget", {"budget": 2.0}, {}),
-        ("slots.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}, {}),
         ("scale", {}, {"scale": Fraction(1, 3)}),
-        ("privacy.mechanism", {}, {"mechanism": "mqm-exact"}),
-        ("windows.size", {}, {"schedule": Schedule(96, 48, 96, 384, 96)}),
         ("windows.start", {}, {"schedule": Schedule(48, 48, 144, 384, 96)}),
         ("release_epsilon_dp", {}, {"release_epsilon_dp": 0.25e-3}),
         ("roster", {}, {"roster": Roster.of(SERIES[:-1])}),
