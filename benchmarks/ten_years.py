@@ -15,22 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from sample_ledger import draft, homes, register
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
-from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.slots import Schedule, SlotGrid, Window
-from quiltstream.schemas.states import StateSpace
-from quiltstream.store import BlockToPublish, DomainSpec, NoisyBlock, QuerySpec, Registration, Store
+from quiltstream.schemas.slots import Schedule, Window
+from quiltstream.store import BlockToPublish, Registration, Store
 
 HOURS = {"hourly": 1, "daily": 24, "weekly": 168}
 WEEKS_A_YEAR = 52
-SPACE = StateSpace((250.0, 500.0, 1000.0), unit="W")
-SERIES = tuple(f"home-{number}" for number in range(20))
-MEASURED = {"hourly": 168, "daily": 7, "weekly": 1}
-GENERATOR = np.random.default_rng(1)
 
 
 @dataclass
@@ -54,55 +47,16 @@ class Statements:
         self.count += 1
 
 
-def register(store: Store) -> dict[str, Registration]:
-    """Three endless queries that share a budget of 1."""
-    belief = MixingBounds(pi_min=0.2, gap=0.75)
-    domain = DomainSpec(
-        name="homes",
-        grid=SlotGrid(interval_us=3_600_000_000).to_dict(),
-        states=SPACE.to_dict(),
-        belief=belief.to_dict(),
-        model_id="by hand",
-        guarantee="stream",
-        budget=1.0,
-        missing="public",
-    )
-    mechanism = LaplaceHistogram.from_sigma(SPACE.size, 3.001 * mqm_approx(belief, epsilon=1.0).sigma)
-    return {
-        name: store.register(
-            domain,
-            QuerySpec(
-                name=name,
-                domain="homes",
-                scale=mechanism.scale,
-                release_epsilon_dp=mechanism.epsilon_dp,
-                mechanism="mqm-approx",
-                schedule=Schedule(size=hours, every=hours, start=0, stop=None),
-                schedule_given=True,
-                roster=Roster.of(SERIES),
-                roster_given=True,
-                shards=1,
-            ),
-        )
-        for name, hours in HOURS.items()
-    }
-
-
-def draft(held: Registration, number: int) -> BlockToPublish:
+def window(held: Registration, number: int) -> BlockToPublish:
     """One window of a query."""
     size = held.query.schedule.size
-
-    def draw() -> NoisyBlock:
-        counts = GENERATOR.integers(-1000, 1000, (len(SERIES), SPACE.size), dtype=np.int64)
-        return NoisyBlock(held.query.roster.shard_keys(0, 1), np.full(len(SERIES), size, dtype=np.int64), counts)
-
-    return BlockToPublish(Window(number * size, (number + 1) * size), 0, draw)
+    return draft(held, Window(number * size, (number + 1) * size))
 
 
 def week_of(held: Registration, week: int) -> list[BlockToPublish]:
     """All windows of a query in one week."""
     count = 168 // held.query.schedule.size
-    return [draft(held, number) for number in range(week * count, (week + 1) * count)]
+    return [window(held, number) for number in range(week * count, (week + 1) * count)]
 
 
 def measure(store: Store, queries: dict[str, Registration], week: int, statements: Statements) -> dict[str, Cost]:
@@ -127,7 +81,7 @@ def read(path: Path, held: Registration, hour: int) -> dict[str, float]:
     with Store(f"sqlite:///{path}") as store:
         for what, work in {
             "opening": lambda: store.store_id,
-            "first charge": lambda: store.publish(held, [draft(held, hour)]),
+            "first charge": lambda: store.publish(held, [window(held, hour)]),
             "SQLite's own check": store.check,
         }.items():
             start = time.process_time()
@@ -148,7 +102,10 @@ def main(years: int = 10) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
         with Store(f"sqlite:///{path}", create=True) as store:
-            queries = register(store)
+            queries = {
+                name: register(store, "homes", name, Schedule(hours, hours, 0, None), homes(0))
+                for name, hours in HOURS.items()
+            }
             last = years * WEEKS_A_YEAR - 1
             for week in range(last + 1):
                 if week in (1, last // 2, last):
