@@ -87,13 +87,8 @@ class StoreAddress:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the ledger is an SQLite file."""
+        """Whether the ledger is an SQLite file, which workers on several machines cannot share."""
         return _parsed(self.url).drivername == "sqlite"
-
-    @property
-    def multi_host_safe(self) -> bool:
-        """Whether workers on several machines can share it; a file on one machine's disk cannot be."""
-        return not self.is_sqlite
 
     def resolve(self) -> URL:
         """The URL to connect to, filled in from this process's environment and files.

@@ -284,7 +284,7 @@ _ONE_HOST = frozenset(
 
 def check_hosts(runner: str | None, address: StoreAddress) -> None:
     """Refuse a ledger in a file for workers on several machines."""
-    if runner is None or runner.rpartition(".")[2].lower() in _ONE_HOST or address.multi_host_safe:
+    if runner is None or runner.rpartition(".")[2].lower() in _ONE_HOST or not address.is_sqlite:
         return
     raise SettingsError(
         f"ledger: runner {runner} may spread over several machines, and the ledger {address} is a file on one of them: "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -123,13 +122,6 @@ def test_the_password_is_read_from_the_first_line_of_a_file(tmp_path: Path) -> N
     assert "password_file" not in address.resolve().query
     with pytest.raises(AddressError, match="once"):
         StoreAddress(f"postgresql://me:other@host/db?password_file={path}").resolve()
-
-
-def test_an_address_states_whether_several_machines_can_share_the_ledger() -> None:
-    file, server = StoreAddress("sqlite:///x.db"), StoreAddress("postgresql://host/db")
-    assert (file.is_sqlite, file.multi_host_safe) == (True, False)
-    assert (server.is_sqlite, server.multi_host_safe) == (False, True)
-    assert os.path.isabs(str(file.resolve().database))  # noqa: PTH117 - a text
 
 
 def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
