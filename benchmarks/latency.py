@@ -19,11 +19,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
+from sample_ledger import servers
 
 from quiltstream.schemas.slots import parse_instant
 
@@ -154,13 +154,6 @@ def measured(pace: Pace, cluster: Any, broker: Any, server: Any) -> list[float]:
             return found
         print(f"{pace.name}: rows did not come within {_PATIENCE_S:.0f} s, what a source handed back was lost: again")
     return sys.exit(f"{pace.name}: rows do not come")
-
-
-def servers(name: str) -> Any:
-    """A module of the end-to-end tests, which start and end the servers."""
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    return import_module(f"tests.e2e.{name}")
 
 
 def hand_over(settings: str, checkpoint_ms: str, options: list[str]) -> None:

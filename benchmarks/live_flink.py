@@ -21,7 +21,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows
 from live import INTERVAL_US, ORIGIN_US, SERIES, SHARDS, Fresh, Load, clock, one_by_one, share
+from sample_ledger import servers
 
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
@@ -186,13 +186,6 @@ def wait(load: Load, folder: Path, ledger: str) -> float | None:
             if store.summary("bench").charged == load.windows:
                 return max(path.stat().st_mtime for path in files)
     return None
-
-
-def servers(name: str) -> Any:
-    """A module of the end-to-end tests, which start and end the servers."""
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    return import_module(f"tests.e2e.{name}")
 
 
 @dataclass(frozen=True)
