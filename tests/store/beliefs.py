@@ -187,14 +187,6 @@ class BeliefContract(OnLedger):
             store.change_belief("homes", replace(joined(), belief=MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict()))
         assert (store.summary("homes"), store.registered("homes", "weekly")) == before
 
-    def test_an_equal_belief_change_is_recorded_once(self, store: Store) -> None:
-        store.register(domain(budget=3.0), query())
-        change = joined()
-        first = store.change_belief("homes", change)
-        again = store.change_belief("homes", change)
-        assert (again.before, again.after) == (first.after, first.after)
-        assert [event[0] for event in store.summary("homes").events] == ["belief-joined"]
-
     def test_a_job_with_the_recorded_belief_may_add_a_query_and_another_is_refused(self, store: Store) -> None:
         first = store.register(domain(budget=3.0), query(share=0.25))
         change = joined()

@@ -115,8 +115,6 @@ class PublishingContract(Registered):
         "draft",
         [
             BlockToPublish(Window(97, 145), 0, never),
-            BlockToPublish(Window(96, 192), 0, never),
-            BlockToPublish(Window(48, 96), 0, never),
             BlockToPublish(Window(384, 432), 0, never),
             BlockToPublish(Window(96, 144), 2, never),
             BlockToPublish(Window(96, 144), -1, never),

@@ -338,18 +338,6 @@ class RosterContract(OnLedger):
             event.remove(Engine, "before_cursor_execute", note)
         assert [entry.window_start for entry in store.entries()] == [window.start for window in windows[:5]]
 
-    def test_two_workers_of_different_registrations_publish_the_same_rows(self, store: Store, url: str) -> None:
-        old = store.register(domain(), query())
-        windows = windows_of(old)
-        new = store.register(domain(), query(roster=JOINED))
-        with Store(url, create=True) as other:
-            rows = []
-            for each, held in ((store, old), (other, new), (store, old)):
-                frozen = each.charge_windows(held, windows[:2])
-                rows.append(seen(each.publish(frozen, drafts(frozen, windows[:2]))))
-        assert rows[0] == rows[1] == rows[2]
-        assert set(published_keys(store)) == {window.start for window in windows[:2]}
-
     def test_missing_blocks_follow_the_roster_of_each_window(self, store: Store) -> None:
         old = store.register(domain(), query(shards=16))
         windows = windows_of(old)

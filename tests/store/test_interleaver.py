@@ -29,9 +29,7 @@ from quiltstream.store import (
     Record,
     Registration,
     Store,
-    StoreAddress,
     accounts,
-    integrity,
     publishing,
     tables,
 )
@@ -214,24 +212,3 @@ def test_a_block_of_a_transaction_that_was_not_committed_is_found(
     monkeypatch.setattr(Publisher, "_on_record", read_anything)
     assert stage.run([]).failure is None
     assert "is not on record" in finds(stage)
-
-
-def test_a_digest_that_is_not_checked_is_found(
-    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = staged(DAMAGE)
-    assert stage.run([]).failure is None
-    monkeypatch.setattr(integrity, "checked", lambda _table, row: row)
-    monkeypatch.setattr(integrity, "check_drawn", lambda *_: None)
-    found = finds(stage)
-    assert "is not what was drawn" in found or "two values were published" in found
-
-
-def test_a_ledger_made_on_reopening_is_found(
-    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = staged(VANISH)
-    assert stage.run([(8, 1)]).failure is None
-    # the name of the ledger does not travel with its address
-    monkeypatch.setattr(StoreAddress, "pinned", lambda address, _name: address)
-    assert "published" in finds(stage)

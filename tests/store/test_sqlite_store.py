@@ -118,17 +118,6 @@ def test_a_full_disk_is_reported_and_leaves_the_store_intact(store: Store) -> No
     prices(store.entries(), 1.0)
 
 
-def test_a_link_that_leads_to_itself_is_an_error_that_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    path.symlink_to(path)
-    for create in (True, False):
-        with (
-            Store(f"sqlite:///{path}", create=create) as store,
-            pytest.raises(StoreUnavailable, match="symbolic links"),
-        ):
-            store.domains()
-
-
 def test_a_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
