@@ -174,12 +174,7 @@ def server_engine(url: sa.URL, wait: float, check: Check | None, password: Calla
 
     A pooler may give each transaction another connection of the server. There parameters of a session do not hold, so
     each transaction sets its own; and a prepared statement may be another client's of the same name, so none is used.
-
-    Args:
-        url: the address, with its secrets.
-        wait: seconds to wait for a lock.
-        check: what each new connection is held against.
-        password: reads the password anew, for each new connection.
+    The password is read anew, and ``check`` asked, for each new connection; ``wait`` is seconds to wait for a lock.
     """
     engine = _engine(
         url,

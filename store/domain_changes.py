@@ -1,16 +1,8 @@
 """Changes of a domain on record: beliefs, estimates, budgets, history that was lost, and the ids of its sources.
 
-Two things may become of a new belief, and both keep one account of the whole history; the larger of two accounts, one
-for each belief, would be too small.
-
-*It joins.* The domain's class of beliefs holds it from the first slot on: everything charged so far is priced under it
-as well, and the loss is the largest. What is published goes on as it is.
-
-*It is switched to.* From a public slot on it is believed in the place of the others. A query's noise was calibrated
-before, so the query ends there and another one, its successor, goes on with noise for the new belief.
-
-Either way everything charged and everything promised is priced anew, endless schedules to their end, and the change is
-refused if that passes the budget; then nothing is changed.
+A new belief joins the others for the whole history, or follows them from a public slot on, where a query ends and its
+successor goes on with noise for the new belief (docs/ledger-mathematics.md). Either way everything charged and promised
+is priced anew, endless schedules to their end, and the change is refused if that passes the budget.
 
 What was refused stays refused when a budget is raised. For every query, in the order of registration, budget is then
 reserved for as many of the windows without an entry as fit.
@@ -18,9 +10,8 @@ reserved for as many of the windows without an entry as fit.
 Where charges are missing from an account, by an operator's word, nothing is added to the loss, because what is missing
 is unknown; the account is marked for ever instead.
 
-A job that begins from the ledger alone has no position of the source. A topic that was deleted and made anew meanwhile
-has the same name, and its offsets begin at 0 as those of the first one did: only the id that the broker gives a topic
-tells that what the old one held is gone.
+A topic that was deleted and made anew has the same name, and its offsets begin at 0 as those of the first one did: only
+the id that the broker gives a topic tells a job without a position that what the old one held is gone.
 
 Each function that changes something runs inside a transaction that may write, and locks the domain first.
 """
@@ -136,15 +127,7 @@ def succeed(
     """Switch to another belief where a query ends and another goes on, all of it or nothing.
 
     The first window of the successor is the one after the last that ends by the slot. If another job did it before, its
-    answer is returned.
-
-    Args:
-        connection: of a transaction that may write.
-        registration: the query that ends with the last window that ends by the slot of the switch.
-        change: the switch.
-        domain: the domain with the new belief.
-        query: the query that goes on.
-        note: the estimate that led to it, for the record.
+    answer is returned. The note is the estimate that led to it, for the record.
 
     Raises:
         BudgetRefused: not all of it fits into the budget.

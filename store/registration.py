@@ -17,9 +17,8 @@ such a series joins, every charge of the domain says so. What was charged before
 A budget belongs to the series, not to the name of a domain. Two domains that see the same state process of a series are
 one domain under two names: each account would show half of what is lost, so the second one is refused. Two domains over
 different state processes of the same series are allowed where a job says so. What they tell together is in no account:
-the loss of both is not bounded by the sum of their losses (two sequences of independent fair coins, of which each slot
-of the second is the first slot of the first plus another one modulo 2, lose 0.5 each and 2.56 together after 14 slots).
-Every series that a roster ever had counts, also after it left: what was published of it stays published.
+the loss of both is not bounded by the sum of their losses (docs/settings.md). Every series that a roster ever had
+counts, also after it left: what was published of it stays published.
 """
 
 from __future__ import annotations
@@ -412,16 +411,11 @@ def add_version(
 
     A version that the new one replaces holds for no window, and no window was charged with it. Where the new one has
     all that it had, it names the empty roster from then on, or each series that joins would leave a whole roster
-    behind; the names that joined with it stay, because they number the series.
+    behind; the names that joined with it stay, because they number the series. With ``keep`` a roster that is replaced
+    keeps its entries: jobs that run may have counted by it.
 
-    Args:
-        connection: a transaction that may write, with the domain's lock.
-        known: the query's row.
-        held: the query, with its newest roster.
-        roster: the new one.
-        start: first slot of the first window that it holds for.
-        created_us: when it was first put on record; now if left out.
-        keep: whether a roster that is replaced keeps its entries: jobs that run may have counted by it.
+    The transaction holds the domain's lock; ``start`` is the first slot of the window, and ``created_us`` when the
+    roster was first put on record, now if left out.
     """
     versions = tables.roster_versions
     earlier = recorded_rows.versions_of(connection, known)
