@@ -27,7 +27,6 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from . import migrations, sqlite_file, tables
@@ -807,8 +806,6 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
     if isinstance(original, UnicodeDecodeError):
         # the driver fails of its own message where that quotes damaged text of the file
         return StoreDamaged(f"ledger {address}: {DAMAGED}; {_STOPS}")
-    if isinstance(error, PoolTimeout):
-        return _said(StoreBusy, address, "no free connection in this process")
     if isinstance(original, sqlite3.Error):
         return _from_sqlite(original, address)
     if isinstance(error, DBAPIError):

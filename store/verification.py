@@ -42,8 +42,6 @@ from .specs import DomainSpec
 #: Numbers of missing entries that are named.
 _MOST_TOLD = 10
 
-_MODES = (None, "private", "none")
-
 _HEAD = re.compile(rf"(\d{{1,18}})\.(\d{{1,18}})\.(\d{{1,18}})\.([0-9a-f]{{{2 * HEAD_BYTES}}})", re.ASCII)
 
 
@@ -219,9 +217,6 @@ class _Reader:
         rows = self.rows[tables.meta]
         if len(rows) != 1:
             self._tell(tables.meta, "all rows", f"there are {len(rows)} and not one")
-        for row in rows:
-            if row["mode"] not in _MODES:
-                self._tell(tables.meta, row, "its mode is none that there is")
 
     def _check_references(self) -> None:
         ids = {table: {row["id"] for row in rows} for table, rows in self.rows.items()}

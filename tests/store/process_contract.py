@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,14 +21,6 @@ from .samples import domain, drafts, query, seen
 
 class ProcessContract(Registered):
     """What is promised to many at once."""
-
-    def test_nothing_is_shared_across_a_pickle(self, store: Store, registration: Registration) -> None:
-        assert store._shared is not None
-        copy = pickle.loads(pickle.dumps(store))
-        assert copy._shared is None
-        assert [entry.entry_id for entry in copy.entries()] == [entry.entry_id for entry in store.entries()]
-        copy.close()
-        assert registration.fresh
 
     def test_nothing_is_shared_across_a_fork(self, url: str, nursery: Nursery) -> None:
         (answer,) = nursery.run({"kind": "fork", "url": url})
