@@ -45,7 +45,6 @@ from quiltstream.transforms.sources.files import (
     DecodeFiles,
     LastOfSlots,
     ReadReadings,
-    decoder_of,
     slots_of_intervals,
 )
 
@@ -484,9 +483,9 @@ def test_invalid_counter_settings_of_files_are_refused(
     assert message in str(caught.value)
 
 
-def test_files_that_are_followed_refuse_counters(tmp_path: Path):
+def test_files_that_are_followed_refuse_counters():
     with pytest.raises(SettingsError, match="quiltstream run without --live"):
-        decoder_of(write(tmp_path, "jsonl"), Readings.model_validate(COLUMNS))
+        Readings.model_validate(COLUMNS).check_followed()
 
 
 SLOT_GRID = SlotGrid(10, 3)
