@@ -140,10 +140,9 @@ def faults() -> list[Fault]:
                 (GONE, "test_a_ledger_that_vanishes_under_a_live_job", f"[{how}]"),
             )
             for how, words in {
-                "moved": "ledger moved",
+                "moved": "ledger moved, or its volume unmounted",
                 "emptied": "ledger emptied",
                 "truncated": "ledger cut off in place",
-                "unmounted": "volume of the ledger unmounted",
                 "another": "ledger replaced by another",
                 "older": "ledger replaced by an older copy",
             }.items()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ..loading import load
 from .assurance import AREAS, PAGE, Claim, claims, claims_of, page
 from .tree import ROOT
 
@@ -30,6 +31,13 @@ def test_every_fault_of_the_table_has_a_test() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
     assert len(begun) > 12
     assert [name for name in sorted(begun) if f"def {name}" not in source] == []
+    # what a test is run with is named in its file
+    chosen = {line.test for line in load(ROOT / "benchmarks" / "faults.py").faults() if line.test[2]}
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, *_ in chosen}
+    absent = [
+        one for one in sorted(chosen) if not set(re.findall(r"\w+", one[2])) <= set(re.findall(r"\w+", texts[one[0]]))
+    ]
+    assert absent == []
 
 
 SOURCE = """
