@@ -40,6 +40,7 @@ from ..privacy.models.markov_chain import ChainError
 from ..schemas.digests import canonical_json
 from ..schemas.model_file import hash_of_series
 from ..schemas.roster import Roster
+from ..schemas.slots import SlotGrid
 from . import codec, recorded_rows, tables
 from .accounts import admitted_end, loss_of, priced, promised
 from .codec import Row, now_us, plain
@@ -101,6 +102,8 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
 
 Also = Sequence[tuple[DomainSpec, QuerySpec]]
 """Queries that are registered together with another one, each under its domain."""
+
+_INT64 = 2**63 - 1
 
 _DOMAIN_ADVICE = (
     "a domain keeps what its account rests on: set it back; a domain of another name is for other series, because what "
@@ -595,10 +598,15 @@ def _check(domain: DomainSpec, query: QuerySpec) -> None:
         raise StoreError(
             f"query {query.name!r}: scale {query.scale} must be above 0 and shards {query.shards} at least 1"
         )
-    if query.schedule.start is None:
+    schedule = query.schedule
+    if schedule.start is None:
         raise StoreError(
             f"query {query.name!r}: windows.start is missing; budget is reserved from the first window on, so set it"
         )
+    grid = SlotGrid(**domain.grid)
+    for field, slot in (("windows.start", schedule.start), ("windows.stop", schedule.stop)):
+        if slot is not None and not -_INT64 <= grid.time_of(slot) <= _INT64:
+            raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")
 
 
 #: Kind of the event that keeps an operator's word that two domains share series.

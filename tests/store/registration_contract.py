@@ -142,6 +142,8 @@ class RegistrationContract(Registered):
             ((domain(), query(domain="elsewhere")), "elsewhere"),
             ((domain(""), query(domain="")), "name"),
             ((domain(), query(schedule=Schedule(48, 48, None, None))), r"windows\.start"),
+            ((domain(), query(schedule=Schedule(48, 48, 48 * 2**44, None))), r"windows\.start"),
+            ((domain(), query(schedule=Schedule(48, 48, 0, 48 * 2**44))), r"windows\.stop"),
             ((domain(belief={"kind": "a guess"}), query()), "a guess"),
         ],
     )
