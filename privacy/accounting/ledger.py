@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -85,10 +85,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _one_at_a_time(method: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    call: Callable[..., _Found] = method
+
     @wraps(method)
     def alone(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        # an iterator may wait for another thread's work with a ledger, so it is read before
+        given = [list[Any](one) if isinstance(one, Iterator) else one for one in args]
+        named = {name: list[Any](one) if isinstance(one, Iterator) else one for name, one in kwargs.items()}
         with _lock:
-            return method(*args, **kwargs)
+            return call(*given, **named)
 
     return alone
 

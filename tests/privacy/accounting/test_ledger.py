@@ -430,3 +430,14 @@ def test_threads_are_granted_no_more_than_the_budget_and_lose_no_charge():
     finally:
         sys.setswitchinterval(before)
     assert ledger.loss == Ledger(MarkovChain(THETA1)).loss_of(granted) <= 0.3
+
+
+def test_an_iterator_of_charges_may_wait_for_another_thread_that_uses_a_ledger():
+    with ThreadPoolExecutor(1) as pool:
+
+        def charges():
+            other = pool.submit(lambda: Ledger(MarkovChain(THETA1)).charge(0, 9, 0.1).loss_after)
+            yield (0, 1, other.result(timeout=20.0))
+
+        ledger = Ledger(MarkovChain(THETA1))
+        assert ledger.loss_of(charges()) == ledger.loss_of(charges=charges()) == ledger.replay(charges())
