@@ -73,7 +73,7 @@ LOSSES: dict[str, Callable[[VolumeBench], None]] = {
 
 
 def there(bench: VolumeBench) -> dict[str, bytes]:
-    """What is at the ledger's place, but for what SQLite and its writers keep beside it."""
+    """What is at the ledger's place, but for what SQLite keeps beside it."""
     return {one.name: one.read_bytes() for one in bench.volume.iterdir() if one.name == "ledger.db"}
 
 
