@@ -5,7 +5,8 @@ decoder only; Parquet holds the same readings and is read many times faster.
 
 *Schemas.* The library reads what is inside a record by recursion. A type inside itself, some thousand levels deep, ends
 the process, and an array of many things without bytes fills its memory: a few bytes do. So a schema that allows either,
-or has more than 200 levels, is refused.
+or has more than 200 levels, is refused. Of an array that is not needed a byte can still stand for an object of some
+hundred: such fields are passed over.
 
 *Damage.* A file is damaged where its bytes are no records; what a record holds damages nothing: values are read without
 logical types, and a value that means nothing makes its own row a reject.
@@ -31,9 +32,10 @@ from __future__ import annotations
 
 import bz2
 import io
+import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import MAX_PREC, Context
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast, overload
@@ -100,6 +102,16 @@ class Shapes:
                 "flat record for each reading"
             )
 
+    def repeats(self, kind: Any) -> bool:
+        """Whether an array or map is within a type; in a plain schema none is within itself."""
+        if isinstance(kind, list):
+            return any(map(self.repeats, cast("list[Any]", kind)))
+        kind = self.whole(kind)
+        name = kind["type"] if isinstance(kind, dict) else kind
+        if name in RECORDS:
+            return any(self.repeats(one["type"]) for one in kind["fields"])
+        return name in {"array", "map"}
+
     def whole(self, kind: Any) -> Any:
         """A type with its name replaced by what it stands for."""
         return self._named.get(kind, kind) if isinstance(kind, str) else kind
@@ -154,12 +166,24 @@ class Shapes:
         return self._fewest[kind["name"]]
 
 
-def whole_record(schema: Any) -> ReadRecord:
-    """A function that reads a record by the library, with all that it holds."""
+def record_reader(shapes: Shapes, names: Iterable[str]) -> ReadRecord:
+    """A function that reads a record by the library, and passes arrays and maps over that are not wanted."""
+    wanted, known, parts = frozenset(names), {}, []
+    passed = itertools.groupby(
+        shapes.schema["fields"], lambda one: one["name"] not in wanted and shapes.repeats(one["type"])
+    )
+    for number, (is_passed, fields) in enumerate(passed):
+        whole = {"type": "record", "name": f"quiltstream_{number}", "fields": list(fields)}
+        # in order, since a type is written out where it stands first
+        parsed = fastavro.parse_schema(whole, named_schemas=known)
+        parts.append((parsed, fastavro.parse_schema(whole | {"fields": []}) if is_passed else None))
 
     def read(stream: BinaryIO) -> dict[str, Any]:
-        found: Any = fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=KEPT)
-        return cast("dict[str, Any]", found)
+        found: dict[str, Any] = {}
+        for schema, nothing in parts:
+            part: Any = fastavro.schemaless_reader(stream, schema, nothing, handle_unicode_errors=KEPT)
+            found = found | part if found else part
+        return found
 
     return read
 
@@ -605,7 +629,7 @@ def _opened(
     try:
         shapes = Shapes(fastavro.parse_schema(bare(writer_schema)))
         shapes.check_plain()
-        read = whole_record(shapes.schema)
+        read = record_reader(shapes, needed.names)
         meanings = {name: reads(name, kinds[name]) for name in needed.names}
         stream.seek(header.end)
         blocks = record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))

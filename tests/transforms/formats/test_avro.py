@@ -345,6 +345,34 @@ def test_rows_of_a_large_block_are_emitted_before_all_of_them_are_read(tmp_path:
     assert read_in_little(path, "avro")[:3] == ["whole", str(count), "0"]
 
 
+BOOLEANS = {"type": "array", "items": "boolean"}
+RECORDS = {
+    "type": "array",
+    "items": avro_record("I", **{f"n{at}": "null" for at in range(100)}, on="boolean"),
+}
+
+
+@pytest.mark.parametrize(("kind", "count"), [(BOOLEANS, 6_000_000), (RECORDS, 200_000)], ids=["booleans", "records"])
+def test_values_in_an_unused_column_use_no_memory(tmp_path: Path, kind: Any, count: int):
+    path = tmp_path / "x.avro"
+    more = long(count) + bytes(count) + long(0)
+    path.write_bytes(packed("deflate", record_of(after=kind), (2, (row("a") + more) * 2)))
+    assert read_in_little(path, "avro")[:3] == ["whole", "2", "0"]
+
+
+def test_a_type_that_an_unused_array_defines_may_be_named_behind_it(tmp_path: Path):
+    name = {"type": "enum", "name": "site.Name", "symbols": ["a", "b"]}
+    fields: Any = {"first": {"type": "array", "items": name}, "id": "string", "ts": STAMP, "kind": "site.Name"}
+    schema: Any = avro_record("R", **fields, kwh="double", last={"type": "map", "values": ["null", "site.Name"]})
+    row = {"first": ["b", "a"], "id": "a", "ts": T0, "kind": "b", "kwh": 3.0, "last": {"x": "b", "y": None}}
+    rows = [row] * 2
+    stream = io.BytesIO()
+    fastavro.writer(stream, schema, rows)
+    path = tmp_path / "x.avro"
+    path.write_bytes(stream.getvalue())
+    assert decode(FileSource(avro=str(path))) == ([("a", T0, 3.0)] * 2, [])
+
+
 DATE: Any = {"type": "int", "logicalType": "date"}
 CLOCK: Any = {"type": "int", "logicalType": "time-millis"}
 DECIMAL: Any = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
