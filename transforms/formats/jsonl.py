@@ -20,7 +20,11 @@ from ...schemas.settings.base import SettingsError
 from .paths import LineBlock, is_text, is_utf8, text_blocks
 from .rows import Columns, RawRows, missing_column
 
-_LF, _CR, _OPEN, _CLOSE = 10, 13, 123, 125
+_LF, _CR, _QUOTE, _OPEN, _CLOSE, _BRACKET = 10, 13, 34, 123, 125, 91
+
+#: Objects and arrays in one another. Arrow's reader has no limit, and Python's depends on its caller: whether a line is
+#: a reading must not.
+_DEEPEST = 600
 
 #: Blocks of so few lines are read line by line.
 _FEW = 64
@@ -105,7 +109,12 @@ def _parse(data: bytes, columns: Columns) -> dict[str, pa.Array] | None:
     starts = np.concatenate(([0], ends[:-1] + 1))
     last = raw[ends - 1 - ((ends - 1 > starts) & (raw[ends - 1] == _CR))]
     # between two lines stands "}\n{", which no object or array can contain: one object a line, if their number agrees
-    if b"\0" in data or not ((raw[starts] == _OPEN) & (last == _CLOSE)).all() or not is_utf8(data):
+    if (
+        b"\0" in data
+        or not ((raw[starts] == _OPEN) & (last == _CLOSE)).all()
+        or not is_utf8(data)
+        or _may_be_deep(raw, starts, ends)
+    ):
         return None
     schema = _schema(data[: int(ends[0])], columns)
     if schema is None:
@@ -125,6 +134,14 @@ def _parse(data: bytes, columns: Columns) -> dict[str, pa.Array] | None:
         if pa.types.is_floating(array.type) and not np.isfinite(array.drop_null().to_numpy(zero_copy_only=False)).all():
             return None  # JSON has no such numbers; Python's reader says which spellings count
     return arrays
+
+
+def _may_be_deep(raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> bool:
+    """Whether a line has so many brackets that it may be nested too deeply."""
+    if (ends - starts).max() <= _DEEPEST:
+        return False
+    opening = (raw == _OPEN) | (raw == _BRACKET)
+    return bool(np.add.reduceat(opening, starts, dtype=np.int64).max() > _DEEPEST)
 
 
 def _schema(line: bytes, columns: Columns) -> pa.Schema | None:
@@ -162,11 +179,24 @@ class _Number(str):
 
 def _object(line: bytes) -> dict[str, Any] | None:
     """The object of a line, its numbers as text; ``None`` if the line is not an object, or nested too deeply."""
+    if line.count(b"[") + line.count(b"{") > _DEEPEST and _depth(line) > _DEEPEST:
+        return None
     try:
         found = json.loads(line.decode("utf-8"), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _depth(line: bytes) -> int:
+    """How many objects and arrays of a line lie in one another; brackets in strings are none."""
+    # pairs of backslashes first: what is left of them before a quote makes it part of the string
+    raw = np.frombuffer(line.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    # one byte counts quotes well enough to tell odd from even
+    outside = raw[np.cumsum(raw == _QUOTE, dtype=np.uint8) % 2 == 0]
+    opened, closed = (outside == _OPEN) | (outside == _BRACKET), (outside == _CLOSE) | (outside == _BRACKET + 2)
+    steps = opened[opened | closed].astype(np.int8) * 2 - 1
+    return int(np.cumsum(steps).max(initial=0))
 
 
 def _line_rows(block: LineBlock, columns: Columns) -> RawRows:

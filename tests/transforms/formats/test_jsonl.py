@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,39 @@ def test_numeric_names_and_times_are_read_in_the_unit_of_the_settings():
 def test_blank_lines_byte_order_mark_and_carriage_returns_are_accepted():
     data = b"\xef\xbb\xbf\r\n" + line("a", 1, 1) + b"\r\n  \r\n\n" + b"  " + line("b", 2, 2) + b"\t\nx"
     assert decode_bytes(data) == ([("a", T0 + MINUTE, 1.0), ("b", T0 + 2 * MINUTE, 2.0)], [(6, "malformed-row")])
+
+
+def test_deeply_nested_unused_columns_are_accepted():
+    deep = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":' + b"[" * 500 + b"]" * 500 + b"}"
+    assert decode_bytes(deep) == ([("a", T0, 1.0)], [])
+
+
+@pytest.mark.parametrize("depth", [500, 600, 602, 5_000])
+def test_a_nested_line_is_read_alike_alone_and_among_others(depth):
+    """Neither what calls Python's reader nor which reader takes the block decides whether it is a reading."""
+    inner = depth // 2 - 1
+    nested = b'[{"x":' * inner + b'"[{"' + b"}]" * inner
+    deep = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":[' + nested + b"]}"
+    expected = ([("a", T0, 1.0)], []) if depth <= 600 else ([], [(1, "malformed-row")])
+    others = b"\n".join(line("b", 0, 2) for _ in range(200))
+    assert decode_bytes(deep) == expected
+    rows, rejects = decode_bytes(deep + b"\n" + others)
+    assert ([row for row in rows if row[0] == "a"], rejects) == expected
+    rows, rejects = decode_bytes(others + b"\n" + deep + b"\nx")
+    assert [row for row in rows if row[0] == "a"] == expected[0]
+    assert len(rejects) == 1 + len(expected[1])
+    assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000 + b'","id":"a","ts":"2013-01-01","kwh":1}')[0] == [("a", T0, 1.0)]
+    assert decode_bytes(b'{"x":"' + b'[\\"' * 1_000) == ([], [(1, "malformed-row")])
+
+
+def test_the_depth_of_a_long_line_is_counted_in_a_few_times_its_size():
+    text = b'{"id":"a","ts":"2013-01-01","kwh":1,"x":[' + b"[]," * 700 + b'""],"y":"' + b'a\\"[' * 500_000 + b'"}'
+    tracemalloc.start()
+    try:
+        assert decode_bytes(text) == ([("a", T0, 1.0)], [])
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=40, deadline=None)
