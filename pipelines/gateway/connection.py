@@ -177,8 +177,10 @@ _ALERT = re.compile(r"\[SSL: ([A-Z0-9]{1,9}_ALERT_(?:UNKNOWN_CA|ACCESS_DENIED|[A
 
 _NOT_READ = "sent what the MQTT library cannot read"
 
-#: Seconds of MQTT 3.1.1 after which nothing is read until every message is acknowledged and MQTT 5 is used again.
+#: Seconds from one try to return from MQTT 3.1.1 to MQTT 5 to the next, and for how many of them at most nothing is
+#: read, so that what is unacknowledged can come to an end also under load.
 _PLAIN_S = 60.0
+_DRAIN_S = 5.0
 _CONNECT_S = 10.0
 
 #: Seconds from one probe of what the port speaks to the next.
@@ -524,7 +526,8 @@ class Connection:
     @property
     def _draining(self) -> bool:
         """Whether MQTT 3.1.1 is to be left as soon as nothing is unacknowledged."""
-        return self._state.plain and self.ready and time.monotonic() - self._since >= _PLAIN_S
+        age = time.monotonic() - self._since
+        return self._state.plain and self.ready and age >= _PLAIN_S and age % _PLAIN_S < _DRAIN_S
 
     def _may_read(self, room: Callable[[], bool] | None) -> bool:
         return not self._draining and (room is None or room())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, listen
+from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, State, listen
 
 from .blunt_broker import BluntBroker, KeepingBroker, integer, packet, publish, text
 
@@ -83,7 +84,7 @@ def go_on(turn: Callable[[], None]) -> None:
 
 
 def soon(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.2) -> None:
-    """Return to MQTT 5 after so long."""
+    """Return to MQTT 5 after so long, and hold reading back for as long as it takes."""
     monkeypatch.setattr("quiltstream.pipelines.gateway.connection._PLAIN_S", seconds)
 
 
@@ -190,6 +191,18 @@ def test_mqtt_5_is_used_again_only_with_every_message_acknowledged(monkeypatch: 
     heard.connection.close()
     broker.close()
     assert broker.waiting == {}
+
+
+def test_reading_is_held_back_a_few_seconds_of_a_minute_before_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    connection = Connection(Session("127.0.0.1", 1, "c", expiry=60))
+    connection._renew(State(plain=True))  # pyright: ignore[reportPrivateUsage] - as a refused message does
+    connection._connected(None, None, SimpleNamespace(session_present=True), SimpleNamespace(value=0), None)  # pyright: ignore[reportPrivateUsage] - what the library calls
+    read: list[bool] = []
+    for clock[0] in (0.0, 59.0, 60.0, 64.9, 65.1, 119.0, 121.0, 126.0):
+        read.append(connection._may_read(lambda: True))  # pyright: ignore[reportPrivateUsage] - what a turn asks
+    assert read == [True, True, False, False, True, True, False, True]
 
 
 def test_a_session_that_was_lost_is_subscribed_by_mqtt_3() -> None:
