@@ -216,7 +216,7 @@ def _listed(where: str) -> Found:
     def pass_on(folder: str, noted: list[str]) -> None:
         depth = folder.count("/")
         if depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder)):
-            (found.hidden if _is_hidden(folder, pattern) else noted).append(folder)
+            (found.hidden if _is_hidden(folder, pattern, is_folder=True) else noted).append(folder)
 
     while folders:
         folder = folders.pop()
@@ -237,12 +237,15 @@ def _listed(where: str) -> Found:
     return found
 
 
-def _is_hidden(path: str, pattern: str) -> bool:
+def _is_hidden(path: str, pattern: str, *, is_folder: bool = False) -> bool:
     """Whether a wildcard of a pattern would stand for the dot at the beginning of a name, as it does in no shell.
 
     Such names are what other programs keep beside the data: files that are not whole yet, and those that hold the
-    attributes of another. A pattern that writes such a dot behind its fixed folder finds them.
+    attributes of another. A pattern that writes such a dot behind its fixed folder finds hidden folders, and one whose
+    last part does finds hidden files.
     """
+    if not is_folder and os.path.basename(path)[:1] == "." != os.path.basename(pattern)[:1]:  # noqa: PTH119 - any path
+        return True
     fixed = len(fixed_folder(pattern).rstrip("/"))
     return "/." in path[fixed:] and "/." not in pattern[fixed:]
 

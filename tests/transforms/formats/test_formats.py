@@ -565,6 +565,14 @@ def test_no_wildcard_stands_for_the_dot_at_the_beginning_of_a_name(tmp_path, mon
     assert present([pattern]).paths == shown
 
 
+def test_a_pattern_that_names_a_hidden_folder_finds_no_hidden_file_in_it(tmp_path):
+    (tmp_path / "s" / ".r").mkdir(parents=True)
+    for name in ("a.csv", ".b.csv"):
+        (tmp_path / "s" / ".r" / name).write_text("id,ts,kwh\n")
+    found = present([f"{tmp_path}/*/.r/*.csv"])
+    assert (found.paths, found.hidden) == ([f"{tmp_path}/s/.r/a.csv"], [f"{tmp_path}/s/.r/.b.csv"])
+
+
 def test_a_hidden_folder_without_rights_does_not_stop_a_job(tmp_path, monkeypatch):
     for folder in (".h", "s"):
         (tmp_path / folder).mkdir()
