@@ -31,6 +31,7 @@ from ..calendars import UNITS, Unit, local_calendar
 from ..model_file import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
+    NoWholeWindowError,
     Schedule,
     SlotClass,
     SlotClasses,
@@ -424,8 +425,13 @@ class Settings(Document):
                 f"{self.slots.interval}, and {MOST_SLOTS:,} are the limit, because a worker holds each slot of every "
                 "series; set slots.interval to that of the readings, or windows.size to less"
             )
-        if unit is not None:
-            return self._by_calendar(unit)
+        try:
+            return self._of_slots(grid) if unit is None else self._by_calendar(unit)
+        except NoWholeWindowError as error:
+            raise ValueError(f"windows.start {windows.start} and windows.stop {windows.stop}: {error}") from None
+
+    def _of_slots(self, grid: SlotGrid) -> Schedule:
+        windows = self.windows
         size = grid.slots_in(parse_duration(windows.size), "windows.size")
         every = size if windows.every is None else grid.slots_in(parse_duration(windows.every), "windows.every")
         start, stop = self._ends()

@@ -72,7 +72,7 @@ def change(old: str, new: str) -> str:
         ),
         (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
         (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0; write how much"),
-        (change("2013-12-31", "2013-01-02"), "no whole window of 336 slots fits"),
+        (change("2013-12-31", "2013-01-02"), "windows.stop 2013-01-02: no whole window of 336 slots fits"),
         (EXAMPLE + "query: again\n", "settings: a setting stands twice at line 15"),
         (change("epsilon: 1.0", "epsilon: true"), "privacy.epsilon: True is not a number"),
         (change("ledger:   sqlite:///out/ledger.db", "ledger: ['postgresql://u:hidden@h/db']"), "ledger is set: "),
