@@ -169,8 +169,10 @@ _STABLE_S = 5.0
 #: Connections in a row that were shorter, after which it is said why that may be.
 _SHORT = 3
 
-#: Connections in a row that ended with a packet that cannot be read, after which it is left to an operator.
+#: Connections in a row that ended with a packet that cannot be read, after which it is left to an operator, and
+#: seconds of a connection after which the next such packet is the first of a row again.
 _UNREADABLE = 5
+_CALM_S = 600.0
 
 #: How OpenSSL names what a broker has against a certificate.
 _ALERT = re.compile(r"\[SSL: ([A-Z0-9]{1,9}_ALERT_(?:UNKNOWN_CA|ACCESS_DENIED|[A-Z_]{0,20}CERTIFICATE[A-Z_]{0,20}))\]")
@@ -256,7 +258,8 @@ class Action(Enum):
 def next_state(state: State, ending: Ending, *, filters: bool) -> tuple[State, Action]:
     """What follows a connection that ended; a session without ``filters``, which only publishes, stays with MQTT 5."""
     others = ending.connected and not ending.unreadable
-    unreadable = 0 if others else state.unreadable + ending.unreadable
+    unreadable = 0 if others or (ending.ready and ending.seconds >= _CALM_S) else state.unreadable
+    unreadable += ending.unreadable
     short = 0 if ending.ready and ending.seconds >= _STABLE_S else state.short + ending.ready
     plain = filters if ending.unreadable else state.plain
     if state.plain and not ending.connected:

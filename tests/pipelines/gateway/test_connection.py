@@ -197,7 +197,9 @@ BROKEN = replace(SOON, unreadable=True)
         # what was never a broker
         (State(), Ending(unreadable=True), State(plain=True, unreadable=1), Action.RETRY),
         (State(unreadable=4), Ending(unreadable=True), State(plain=True, unreadable=5), Action.GIVE_UP),
+        # the same soon and after a calm connection
         (State(unreadable=4), BROKEN, State(plain=True, short=1, unreadable=5), Action.GIVE_UP),
+        (State(unreadable=4), replace(BROKEN, seconds=600.0), State(plain=True, unreadable=1), Action.PLAIN),
         (State(unreadable=4), Ending(connected=True), State(), Action.RETRY),
     ],
 )

@@ -324,6 +324,35 @@ def test_a_look_at_a_broker_hears_a_message_that_the_library_refuses() -> None:
     broker.close()
 
 
+def test_broken_packets_are_counted_only_if_nothing_else_is_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(Session("127.0.0.1", 1, "c"))
+    unreadable, lost = SimpleNamespace(value=0x82), SimpleNamespace(value=0x80)
+    ours = SimpleNamespace(is_disconnect_packet_from_server=False)
+    clock = [0.0]
+    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def ended(reason: Any, seconds: float = 1.0) -> None:
+        connection._connected(None, None, SimpleNamespace(session_present=True), SimpleNamespace(value=0), None)  # pyright: ignore[reportPrivateUsage] - what the library calls
+        clock[0] += seconds
+        connection._disconnected(None, None, ours, reason, None)  # pyright: ignore[reportPrivateUsage] - as above
+        connection._check()  # pyright: ignore[reportPrivateUsage] - as a turn does
+
+    for _ in range(3):
+        for _ in range(4):
+            ended(unreadable)
+        ended(lost)
+        for _ in range(4):
+            ended(unreadable)
+        ended(unreadable, 601.0)
+        for _ in range(3):
+            ended(unreadable)
+        ended(lost)
+    for _ in range(4):
+        ended(unreadable)
+    with pytest.raises(BrokerError):
+        ended(unreadable)
+
+
 def test_an_internal_error_is_not_reported_as_a_broken_packet() -> None:
     broker = BluntBroker([publish(1)])
     heard = Heard(broker.port)
