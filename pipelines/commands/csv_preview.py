@@ -126,7 +126,7 @@ def _delimiter(path: Path, header: str, *others: str) -> str:
     widths = {one: _joint_width(one, header, *others) for one in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=widths.__getitem__)
     if not widths[delimiter]:
-        _check_first(path, header, others, delimiter)
+        _check_first(path, header, others)
     return delimiter
 
 
@@ -136,12 +136,14 @@ def _joint_width(delimiter: str, header: str, *others: str) -> int:
     return names if names > 1 and sum(width == names for width in widths) * 2 >= len(widths) else 0
 
 
-def _check_first(path: Path, header: str, others: Sequence[str], delimiter: str) -> None:
+def _check_first(path: Path, header: str, others: Sequence[str]) -> None:
     """Check that some line has as many columns as the first one, which a remark above the names has not."""
-    if not others or _width(header, delimiter) in {_width(line, delimiter) for line in others}:
+    if not others:
         return
     usual = {one: Counter(_width(line, one) for line in others).most_common(1)[0][0] for one in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=usual.__getitem__)
+    if _width(header, delimiter) in {_width(line, delimiter) for line in others}:
+        return
     raise CommandError(
         f"{path}: its first line has {plural(_width(header, delimiter), 'column')}, and the lines below it have "
         f"{usual[delimiter]}; begin the file with a line of the names of all columns, and take away what is above it",

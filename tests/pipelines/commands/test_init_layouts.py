@@ -573,7 +573,7 @@ def test_a_wide_table_with_columns_of_another_kind_leaves_them_out(tmp_path: Pat
             ";",
             "it has 2 columns ''; rename all but one, or take away lines above the names",
         ),
-        ("Zeitraum\n\n", ";", "none of its columns, Zeitraum, looks like a time; take away lines above the names"),
+        ("Zeitraum\n\n", ";", "its first line has 1 column, and the lines below it have 3; begin the file with a line"),
         ("Lastgang\n", ",", "its first line has 1 column, and the lines below it have 3; begin the file with a line"),
     ],
 )
@@ -584,6 +584,14 @@ def test_lines_above_the_names_of_the_columns_are_to_be_taken_away(
     done = begun(tmp_path, text, ()).hid("4711")
     assert done.said(said)
     assert done.code != 0
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_first_line_without_the_delimiter_that_ends_the_others_is_named(tmp_path: Path, mark: str) -> None:
+    rows = [line + mark for line in lines(delimiter=mark).splitlines()[1:]]
+    names = mark.join(("meter", "time", "kwh"))
+    begun(tmp_path, names, rows).ended(5, "its first line has 3 columns, and the lines below it have 4; begin the file")
+    assert begun(tmp_path, names + mark, rows).code == 0
 
 
 @pytest.mark.parametrize(
