@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..models import markov_chain
-from ..models.classes import MixingBounds
-from ..models.dobrushin import DobrushinBounds
+from ..models.markov_chain import MarkovChain
 from ..validation import as_array, as_list, instance, whole
 from .transition_counts import (
     EstimationError,
@@ -228,6 +228,15 @@ def _outcome(
     )
 
 
+@runtime_checkable
+class Coverage(Protocol):
+    """A class of chains that can say which chains it holds, such as `MixingBounds`."""
+
+    def covers(self, chain: MarkovChain) -> bool:
+        """Whether the chain lies in the class."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
     """Facts about the plug-in chain of a history, over the states that the history visits.
@@ -353,7 +362,7 @@ def diagnose(counts: ArrayLike, visits: ArrayLike | None = None) -> Diagnostics:
     )
 
 
-def outside(bounds: MixingBounds | DobrushinBounds, counts: TransitionCounts) -> tuple[str, ...]:
+def outside(bounds: Coverage, counts: TransitionCounts) -> tuple[str, ...]:
     """Return the series whose own plug-in chain lies outside a class: for them the stated loss does not hold.
 
     The chain of a series is taken over all k states and without smoothing (theory section 7, item 5b). A series that
@@ -363,7 +372,7 @@ def outside(bounds: MixingBounds | DobrushinBounds, counts: TransitionCounts) ->
     Returns:
         Names, sorted.
     """
-    instance("bounds", bounds, MixingBounds, DobrushinBounds)
+    instance("bounds", bounds, Coverage, advice="give a class that has `covers`")
     instance("counts", counts, TransitionCounts)
     return tuple(
         name
