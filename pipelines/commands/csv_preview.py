@@ -36,8 +36,9 @@ HOUR = re.compile(r"^hour$|^time$|time_?of_?day|^(uhr)?zeit$|^stunde$|^heure$|^h
 
 #: Bytes and lines that are looked at, and of how many lines one may be damaged.
 _BYTES, _LINES, _LINES_A_DAMAGED = 1 << 20, 200, 20
-_DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_INTEGER = 19
+#: What may stand between columns, the usual first.
+DELIMITERS = (",", ";", "\t", "|")
 
 #: Numbers with a decimal comma, and with commas or points between thousands; and what is below a thousand.
 _WITH_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([.'\u2019 \u00a0\u202f]\d{3})+)(,\d+)?")
@@ -123,8 +124,8 @@ def _lines(path: Path) -> tuple[Encoding, list[str]]:
 
 def _delimiter(path: Path, header: str, *others: str) -> str:
     """The delimiter that makes the most columns; where none makes several, it is said what may be wrong."""
-    widths = {one: _joint_width(one, header, *others) for one in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=widths.__getitem__)
+    widths = {one: _joint_width(one, header, *others) for one in DELIMITERS}
+    delimiter = max(DELIMITERS, key=widths.__getitem__)
     if not widths[delimiter]:
         _check_first(path, header, others)
     return delimiter
@@ -140,8 +141,8 @@ def _check_first(path: Path, header: str, others: Sequence[str]) -> None:
     """Check that some line has as many columns as the first one, which a remark above the names has not."""
     if not others:
         return
-    usual = {one: Counter(_width(line, one) for line in others).most_common(1)[0][0] for one in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=usual.__getitem__)
+    usual = {one: Counter(_width(line, one) for line in others).most_common(1)[0][0] for one in DELIMITERS}
+    delimiter = max(DELIMITERS, key=usual.__getitem__)
     if _width(header, delimiter) in {_width(line, delimiter) for line in others}:
         return
     raise CommandError(

@@ -31,7 +31,7 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .csv_preview import TIME
+from .csv_preview import DELIMITERS, TIME
 from .data_preview import COUNTER_RISES, EPOCHS, SERIES, VALUE, are_counters, runs_of, slot_of, text_format, unit_of
 
 #: Messages whose fields are looked at, levels of a document, and fields of one.
@@ -386,7 +386,7 @@ def _unit_behind(texts: Iterable[str]) -> str:
 def _delimiter_of(raw: list[bytes]) -> str:
     """What stands most often in the first lines, of what may stand between columns; a comma where there is none."""
     first = b"".join(one[:_LONGEST_LINE].partition(b"\n")[0] for one in raw)
-    return max(",;\t|", key=lambda one: first.count(one.encode()))
+    return max(DELIMITERS, key=lambda one: first.count(one.encode()))
 
 
 def _format_of(raw: list[bytes], schemas: SchemaLookup | None, delimiter: str) -> tuple[str | None, list[Any]]:

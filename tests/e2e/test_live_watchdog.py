@@ -64,7 +64,7 @@ def page_of(job: Running) -> dict[str, float]:
 
 
 def stall(bench: Bench, job: Running, still: list[int], cause: str, said: str, well: str) -> None:
-    """Stop processes, and see that it is told within a minute, on the log and on the page, until they go on.
+    """Stop processes: log and page name the cause within a minute, and until the processes go on.
 
     Args:
         bench: the job's.

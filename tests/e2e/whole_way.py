@@ -1,4 +1,4 @@
-"""The stations of the whole way: meters, what the gateway and the job are told, who reads what comes back.
+"""The parts of the whole way: meters, settings of gateway and job, and a reader of the rows that come back.
 
 The settings are the shipped ones of ``deploy/flink``, with hosts, topics, files and windows of the test's own.
 """
