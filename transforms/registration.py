@@ -168,7 +168,9 @@ def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
     window = f"window of {format_duration(given.size * plan.grid.interval_us)}"
     if given.calendar is not None:
         window = f"{given.calendar.unit} of {given.calendar.timezone}"
-    begin, end = f"the first reading, {format_instant(first_us)},", f"the last reading, {format_instant(last_us)}"
+    # the ends of the data are taken as public, by the slot and not by the second
+    first, last = (_instant(plan, plan.grid.slots_of(at)) for at in (first_us, last_us))
+    begin, end = f"the slot of the first reading, {first},", f"the slot of the last reading, {last}"
     if given.start is not None:
         begin = f"windows.start, {_instant(plan, given.start)},"
     if given.stop is not None:

@@ -389,6 +389,15 @@ def _as_written(text: str | None) -> str | None:
     return None if text is None else text.replace("\\b\n", "\b\n")
 
 
+class _Lost(logging.Handler):
+    """Says on standard error what a source has lost: on a local runner the readers run in this process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the message alone; reading goes on where nothing takes it."""
+        with suppress(OSError, ValueError):
+            click.echo(record.getMessage(), err=True)
+
+
 def _log(*, debug: bool) -> None:
     """Keep the libraries' logs away, which quote data, and their remarks about themselves, but with ``--debug``."""
     root = logging.getLogger()
@@ -397,6 +406,9 @@ def _log(*, debug: bool) -> None:
         return
     if not root.handlers:
         root.addHandler(logging.NullHandler())  # else the first warning of a library sets up printing
+    own = logging.getLogger("quiltstream")
+    if not any(isinstance(one, _Lost) for one in own.handlers):
+        own.addHandler(_Lost(logging.ERROR))
     for library in ("apache_beam", "sqlalchemy", "alembic"):
         logging.getLogger(library).propagate = False
         logging.getLogger(library).addHandler(logging.NullHandler())

@@ -714,9 +714,12 @@ def _whole_payload(tester: _Tester, fields: _Fields) -> _Outcome | None:
 
 
 def _of_recipes(fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]:
-    """The recipes whose topics the messages have."""
+    """The recipes whose topics the messages have; where a recipe has none, their times are in its unit."""
+    texts = {one.text for one in fields.leaves.values() if one.kind is None}
     for recipe in RECIPES.values():
         if recipe.topic and not any(_is_on(name, recipe.topic) for name in set(fields.topics)):
+            continue
+        if not recipe.topic and "time_unit" in recipe.readings and recipe.readings["time"].get("path") in texts:
             continue
         series = _series(fields, None)[:_TRIED] if "series" in recipe.missing else [None]
         own = {} if "value" in recipe.missing or wanted is not None else {"value": None}

@@ -71,8 +71,8 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         except KafkaUnavailableError as error:
             text = f"{field}: {error}"
             if not error.passing:
-                kind = LoginError if error.login else CommandError
-                raise kind(text, ExitCode.FAILURE, at_first=NOT_CHARGED) from error
+                kind, code = (LoginError, ExitCode.FAILURE) if error.login else (CommandError, ExitCode.SETTINGS)
+                raise kind(text, code, at_first=NOT_CHARGED) from error
             if time.monotonic() + pause > deadline:
                 raise AwayError(text, ExitCode.FAILURE, "sink", at_first=NOT_CHARGED) from error
             click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
@@ -331,13 +331,15 @@ class Topics(LiveSource):
     def partitions(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaPartitions:
         """The partitions of the topics, and where a run begins in them."""
         settings, given = self._settings, self._given
+        start = _again(settings, start_of(settings, given, pace, self._decoder.lookback_us), pace)
         return KafkaPartitions(
             cluster=_cluster_of(settings, given),
             topics=given.all_topics,
             decoder=self._decoder,
             lanes=given.lanes,
-            start=_again(settings, start_of(settings, given, pace, self._decoder.lookback_us), pace),
-            group=given.group,
+            start=start,
+            # a group that a first run began at may be another program's: no run commits to it
+            group=given.group if given.start != "group" or start.kind == "group" else None,
             discover_s=parse_duration(given.discover) / 1e6,
             known={topic: KnownTopic(one.id, one.lost_us) for topic, one in (known or {}).items()},
             missing_us=_missing_us(settings, pace),

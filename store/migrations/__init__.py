@@ -125,8 +125,8 @@ def _check_schema(connection: Connection, address: StoreAddress) -> None:
         f"ledger {address}: there is none in the schema {here!r}, which the server chose by the user's search_path, "
         f"and this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
         "the same series, so none is made. To use one that is there, set that user's search_path to its schema, or "
-        "name it by itself in the address: ?options=-csearch_path%3DNAME. If a new ledger is wanted, name its schema "
-        "there. Nothing was charged or published"
+        "name it by itself in the address by the option options=-csearch_path%3DNAME. If a new ledger is wanted, name "
+        "its schema there. Nothing was charged or published"
     )
 
 

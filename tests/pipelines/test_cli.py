@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -225,6 +226,16 @@ def test_a_standard_output_that_is_closed_takes_what_is_printed(
         main(words, prog_name="quiltstream")
     assert ended.value.code == ExitCode.OK
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_source_has_lost_is_on_stderr_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a local runner the readers run in the command's process."""
+    for _ in range(2):
+        assert call("show", tmp_path).code != ExitCode.OK
+    log = logging.getLogger("quiltstream.files")
+    log.error("file %s changed", "%s.csv")
+    log.warning("it is tried again")
+    assert capsys.readouterr().err == "file %s.csv changed\n"
 
 
 @pytest.mark.parametrize("live", [False, True])

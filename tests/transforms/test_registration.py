@@ -127,7 +127,7 @@ def test_a_calendar_without_a_whole_day_names_instants_and_rejects(tmp_path: Pat
     with pytest.raises(NoWindowError) as refusal:
         registered(tmp_path, {"size": "day"}, seen, slots={"interval": "30min", "timezone": "Europe/London"})
     for part in (
-        "no whole day of Europe/London lies between the first reading, 2013-01-01T00:00:00Z, and the last reading,",
+        "no whole day of Europe/London lies between the slot of the first reading, 2013-01-01T00:00:00Z, and the slot ",
         "(of 1,242 that were read: 1,200 rejected: the value is not a number",
     ):
         assert part in str(refusal.value)

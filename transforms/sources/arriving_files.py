@@ -303,7 +303,7 @@ _GONE = "is gone, or does not tell its size"
 
 def _lost(text: str) -> Decoded:
     """A file that could not be read to its end, and the line of the log that says so."""
-    LOG.warning("%s", text.encode("utf-8", "backslashreplace").decode())
+    LOG.error("%s", text.encode("utf-8", "backslashreplace").decode())
     return damaged(-1)
 
 

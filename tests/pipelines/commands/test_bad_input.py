@@ -111,8 +111,8 @@ def test_ends_of_the_data_without_a_window_are_instants_with_the_rejects(tmp_pat
     made = job(tmp_path, rows, windows={"size": "1d"})
     call("run", made.settings).ended(
         2,
-        "windows: no whole window of 1d lies between the first reading, 2024-03-01T00:00:00Z, and the last reading, "
-        "2024-03-01T04:30:00Z; use a smaller windows.size, or set windows.start and windows.stop further apart",
+        "windows: no whole window of 1d lies between the slot of the first reading, 2024-03-01T00:00:00Z, and the slot "
+        "of the last reading, 2024-03-01T04:30:00Z; use a smaller windows.size, or set windows.start and windows.stop further apart",
         "readings.csv was read: 60 readings, and rows rejected: 228 rows: the value is not a number",
     ).hid("slots", "1970")
     assert not made.sink.exists()
@@ -125,7 +125,9 @@ def test_day_numbers_of_a_spreadsheet_are_called_times_in_1970(tmp_path: Path, w
         tmp_path, rows, windows=windows, readings={"series": "meter", "time": "ts", "time_unit": "s", "value": "kwh"}
     )
     call("run", made.settings).ended(
-        2, "and the last reading, 1970-01-01T12:35:53", "times in 1970: another unit, or day numbers of a spreadsheet?"
+        2,
+        "and the slot of the last reading, 1970-01-01T12:30:00Z",
+        "times in 1970: another unit, or day numbers of a spreadsheet?",
     )
 
 

@@ -77,6 +77,10 @@ BY_MINUTE = {
         [{"meter": f"m{at % 3}", "ts": NOON_MS + at // 3 * 60_000, "power": at, "phase": 3} for at in range(12)],
         {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}},
     ),
+    "the fields of a recipe, with texts for its times": (
+        [{"device_id": f"m{at % 2}", "timestamp": f"2026-01-05T12:{at}0:00Z", "power": at} for at in range(6)],
+        {"series": {"path": "device_id"}, "time": {"path": "timestamp"}, "value": {"path": "power"}},
+    ),
     "arrays with units": (
         [
             {"id": f"m{at}", "data": [{"ts": NOON_S + 900 * n, "value": n % 2, "unit": "kWh"} for n in range(4)]}

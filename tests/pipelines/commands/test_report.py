@@ -172,6 +172,9 @@ def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_
     assert "For the operator: this file holds exact statistics" in text
     assert (tmp_path / "operator.html").stat().st_mode & 0o777 == 0o600
     assert "of the 30 series" not in made.page
+    # the belief's own numbers are among them
+    assert '"gap": 0.75' in text
+    assert '"gap": 0.75' not in " ".join(Page(made.page).text.split())
 
 
 def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> None:

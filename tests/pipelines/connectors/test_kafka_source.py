@@ -80,6 +80,18 @@ def test_a_run_without_runner_state_rereads_all_missing_windows(
     assert begun(settings, 2) == again
 
 
+def test_a_group_that_a_first_run_begins_at_is_committed_to_by_no_run(tmp_path: Path) -> None:
+    settings = made(tmp_path, {"start": "group", "group": "theirs"})
+    grid, schedule = settings.grid, settings.schedule
+    first, later = (
+        Topics(settings).partitions(pace_of(settings, grid, schedule, begin))
+        for begin in (0, grid.time_of(schedule.first + 3 * schedule.size))
+    )
+    # a reader that begins at a group commits nothing
+    assert (first.start, first.group) == (Start("group"), "theirs")
+    assert (later.start, later.group) == (EARLIEST, None)
+
+
 def test_a_run_starts_before_the_first_missing_local_day_of_any_length(tmp_path: Path) -> None:
     zone = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
     settings = made(tmp_path, {"reread": "6h"}, slots=zone, windows={"size": "day", "start": "2024-03-08"})
@@ -213,8 +225,10 @@ def test_unavailable_brokers_are_retried_and_reported(capsys: pytest.CaptureFixt
     assert "sink.kafka: nobody answers; trying again in 1 s" in capsys.readouterr().err
     with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
         patiently("sink.kafka", lambda: _raise(passing=True), patience_s=0.5)
-    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
+    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged") as told:
         patiently("sink.kafka", lambda: _raise(passing=False))
+    # a supervisor leaves it at that, as for a source
+    assert told.value.code is ExitCode.SETTINGS
 
 
 def _raise(*, passing: bool, login: bool = False) -> int:
