@@ -1,8 +1,8 @@
 """What the ledger of record says of budgets and windows, as a page for Prometheus.
 
 Beam's distributions are no numbers to Flink's Prometheus reporter, which shows 0 for each of them; so the loss is asked
-for where it is kept. Everything here may be published, as the ledger's entries and rows may: it goes by schedules, by how their source was read
-and by when windows came out, not by readings.
+for where it is kept. Everything here may be published, as the ledger's entries and rows may: it goes by schedules, by
+how their source was read and by when windows came out, not by readings.
 
     python ledger_metrics.py settings.yaml 9465
     python ledger_metrics.py settings.yaml 0.0.0.0:9465

@@ -323,7 +323,8 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
         epsilon: Target, finite and at least 2^-46.
 
     Returns:
-        sigma; the limit that no calibration of Laplace noise for any windows can pass, as far as these outputs show it.
+        sigma; the limit that no calibration by independent Laplace noise that holds for every choice of windows can
+        pass, as far as these outputs show it.
     """
     epsilon = accepted_loss(epsilon)
     check_chain("chain", chain)
@@ -459,8 +460,8 @@ def least_loss(chain: MarkovChain, density: float) -> float:
 
     The outputs are those of :func:`lower_bound` with one v in every slot, so the loss is at least the range over the
     states of d v + log r + log l; the largest over v in {0,1}^k, beyond 12 states over thresholds of the order of the
-    states. Laplace noise of a larger scale is that of a smaller one with more noise added, so what is lost does not
-    fall with the density: a density above 30 is taken as 30.
+    states. Independent Laplace noise of a larger scale is that of a smaller one with more noise added, so what is lost
+    does not fall with the density: a density above 30 is taken as 30.
 
     Args:
         chain: Stationary and irreducible.
@@ -759,8 +760,9 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     windows is certified to lose at most epsilon: the head of this module has the theorem and the grid. Where the
     pairwise quilts allow a larger one (``quilt_account.density_by_quilts``), as for a class or many states from epsilon
     4 or so on, it is theirs: each of the two bounds holds by itself, and a ledger, whose loss is the least of them,
-    accounts the stream at most at epsilon. So it never needs more noise than by ``mqm_exact`` or ``pairwise``, nor,
-    under bounds, than by ``mqm_approx``.
+    accounts the stream at most at epsilon. So for a stream it never needs more noise than by ``mqm_exact`` or
+    ``pairwise``, nor, under bounds, than by ``mqm_approx``; for a window of a few slots these may need less from an
+    epsilon of 5 or so on, by quilts that end at its ends.
 
     Args:
         belief: A chain, or a class; a fixed start is replaced by any start, which is true in every slot.

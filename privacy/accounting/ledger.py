@@ -151,8 +151,9 @@ class _Part:
 class Ledger:
     """An account of the loss of one belief, or of several that follow each other or are held side by side.
 
-    The loss is a function of the density alone: the same charges in any order give the same float. It never falls when
-    a charge is added, up to rounding. Two charges may cost more together than the sum of what each costs alone.
+    The loss is a function of the density alone: the same charges in any order give the same float. It does not fall
+    when a charge is added, but for what proofs leave (``docs/ledger-mathematics.md``). Two charges may cost more
+    together than the sum of what each costs alone.
     Several threads may use one ledger: the ledgers of a process work one at a time.
 
     Beliefs: a chain with a fixed initial distribution is priced by what holds at every slot for every initial
@@ -585,8 +586,7 @@ class Ledger:
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
 
-        The windows admitted are the first so many; the loss does not fall with their number, so it is found by
-        bisection.
+        The windows admitted are the first so many, found by bisection, since the loss grows with their number.
 
         Args:
             schedule: The schedule asked for.

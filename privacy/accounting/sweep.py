@@ -35,8 +35,10 @@ is B - d, of the same member where one belief holds all along; and of all n slot
 Slots before the first and behind the last charge need not be looked at: B of one behind them all is at most B of the
 last one charged, and so no more than what is counted for the n slots that begin there; F alike.
 
-Values near V are raised to it, so that what a run reveals depends on the densities alone and never falls when one of
-them rises. Every result is rounded up.
+*Unsettled runs.* Where no V is found, F grows by no more than d a slot behind those that are followed.
+
+Values near V are raised to it, so that what a run reveals depends on the densities alone, and does not fall when one of
+them rises but by what V was raised. Every result is rounded up.
 
 *The types*, from a belief to a loss::
 
@@ -96,13 +98,16 @@ from .schedules import Schedule, separated
 _UP = 1.0 + 2.0**-49
 _ADD = 2.0**-50
 
+#: By how much a sum that goes on over one slot is off at most, relative to all of it.
+_SUM = 2.0**-52
+
 #: States up to which couplings are held.
 _COUPLED_STATES = 12
 
 #: Entries of a matrix above which only blocks are used: their exponentials overflow.
 _MOST = 500.0
 
-#: Slots of a run that are swept at most, and of one whose density settles nowhere; beyond them nothing is known.
+#: Slots of a run that are swept at most, and of one without end whose density settles nowhere.
 _LONGEST = 4096
 _SHORT = 256
 
@@ -163,6 +168,7 @@ class Leap:
     # total variations, one number a block, shape (blocks, slots): a loop over whole rows is the faster one
     eta: FloatArray
     caps: FloatArray | None  # influence, alike; None where there is none
+    error: FloatArray  # rounding of the density of each block, relative to all that was summed, shape (blocks, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +223,8 @@ class Blocks:
         useful, slots = self.informative, np.arange(1, self.stride + 1)
         ends = slots - 1 - self.steps[useful, None]
         eta, caps = (np.repeat(one[useful, None], len(slots), axis=1) for one in (self.above[:, 0], self.caps))
-        return Leap(slots, ends, eta, caps if np.isfinite(caps).any() else None)
+        error = (self.steps[useful, None] + 1) * _SUM
+        return Leap(slots, ends, eta, caps if np.isfinite(caps).any() else None, error)
 
     @cached_property
     def informative(self) -> npt.NDArray[np.bool_]:
@@ -646,6 +653,8 @@ class Course:
         self._largest[:longest] = state.largest
         np.expm1(np.minimum(state.largest, _MOST), out=self._grown[:longest])
         np.cumsum(state.densities, out=self._masses[1 : longest + 1])
+        # sums of as many densities as a block has slots, each rounded
+        self._error = way.blocks.steps * _SUM
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
         self._rise = density * way.blocks.leap.slots if self._leaps else np.zeros(0)
         self._lift = self._rise - density
@@ -656,18 +665,24 @@ class Course:
         self._most = float(state.largest.max())
         self._done, self._is_settled, self._is_lost = 0, False, False
         self._made: dict[int, Tails] = {}
+        self._bounds: dict[int, FloatArray | None] = {}
 
     def tails(self, length: int) -> Tails:
         """Tails of the slots of so long a run."""
         count = min(length, _SHORT)
-        if length > _SHORT and (level := self._sweeper.level(self._density)) is not None:
-            count = min(length, max(_LONGEST, _SETTLING * level.longest))
+        if length > _SHORT:
+            level = self._sweeper.level(self._density)
+            if level is not None:
+                count = min(length, max(_LONGEST, _SETTLING * level.longest))
+            elif length < _FAR - _LONGEST:
+                count = min(length, _LONGEST)
         advance = self._leap if self._leaps else self._step
         while self._done < count and not (self._is_settled or self._is_lost):
             advance()
         done, longest = min(count, self._done), self._longest
-        # further on nothing changes
-        length = min(length, done + longest + 1)
+        if done < length and self._bound(done) is not None:
+            # further on nothing changes
+            length = min(length, done + longest + 1)
         found = self._made.get(length)
         if found is None:
             if len(self._made) >= _LENGTHS:
@@ -681,12 +696,18 @@ class Course:
         if (made := len(self._near)) < self._done:
             self._near = np.concatenate([self._near, _less(matrices[made : self._done], self._density)])
         near = self._near[:done]
-        far, full, top = near[-1], matrices[done - 1], self._largest[longest + done - 1]
-        if done < length and not (self._is_settled and done == self._done):
-            full = self._unsettled(np.asarray(full), longest + done - 1)
-            far, top = _less(full[None], self._density)[0], float(full.max())
+        far, full = near[-1], matrices[done - 1]
         rest = min(length - done, longest)
-        largest = np.concatenate([self._largest[done + rest : longest + done], np.full(rest, top)])
+        tops = np.zeros(0)
+        if done < length:
+            bound = self._bound(done)
+            if bound is not None:
+                full, tops = bound, np.full(rest, float(bound.max()))
+            else:
+                tops = self._rising(done, np.arange(length - done - rest + 1, length - done + 1))
+                full = _with_own(np.zeros(self._way.shape), float(tops[-1]))
+            far = _less(full[None], self._density)[0]
+        largest = np.concatenate([self._largest[done + rest : longest + done], tops])
         own = min(done + rest, longest)
         densities = np.concatenate([self._state.densities[own:], np.full(own, self._density)])
         known = min(longest, self._state.known + length)
@@ -733,6 +754,7 @@ class Course:
         np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
         mass = self._masses[first:last] - self._masses[1:][ends]
+        mass += leap.error * self._masses[last]
         least = _curve_bound(leap.eta, self._grown[ends], leap.caps, mass)
         add = _slack(self._most)
         least += add
@@ -760,7 +782,7 @@ class Course:
     def _next(self, before: FloatArray, at: int) -> FloatArray:
         blocks = self._way.blocks
         places = at - blocks.steps
-        mass = self._masses[at] - self._masses[places + 1]
+        mass = self._masses[at] - self._masses[places + 1] + self._error * self._masses[at]
         if self._is_curve:
             tail = float(_curve_bound(blocks.above[:, 0], self._grown[places], blocks.caps, mass))
             return np.asarray(tail + _slack(float(self._largest[places].max())) + self._density)
@@ -769,8 +791,25 @@ class Course:
             mass = np.where(blocks.steps <= known, mass, np.inf)
         return _with_own(self._way.beyond(before, self._largest[places], mass), self._density)
 
-    def _unsettled(self, matrix: FloatArray, at: int) -> FloatArray:
-        """What bounds all slots behind the last that is followed; infinite where nothing is proved."""
+    def _bound(self, done: int) -> FloatArray | None:
+        """What bounds all slots behind so many that were followed; None where nothing is proved."""
+        if done not in self._bounds:
+            matrix = np.asarray((self._largest[self._longest :] if self._leaps else self._matrices)[done - 1])
+            is_settled = self._is_settled and done == self._done
+            self._bounds[done] = matrix if is_settled else self._unsettled(matrix, self._longest + done - 1)
+        return self._bounds[done]
+
+    def _rising(self, done: int, further: npt.NDArray[np.intp]) -> FloatArray:
+        """Largest entries of slots so many behind the last that was followed, where nothing else bounds them.
+
+        F is at most d more than the largest entry ahead. Infinite for a run without end, and where a loss is useless.
+        """
+        if self._is_lost or further[-1] >= _FAR - _LONGEST:
+            return np.full(len(further), np.inf)
+        return (self._largest[self._longest + done - 1] + further * self._density) * _UP
+
+    def _unsettled(self, matrix: FloatArray, at: int) -> FloatArray | None:
+        """What bounds all slots behind the last that is followed, by a proof; None where there is none."""
         level = self._sweeper.level(self._density)
         if level is not None and not self._is_lost:
             if (matrix <= level.matrix).all() and self._is_under(level, at, level.top):
@@ -784,7 +823,7 @@ class Course:
                     found, self._density, longest
                 ):
                     return found
-        return _with_own(np.zeros(self._way.shape), np.inf)
+        return None
 
     def _is_at(self, level: Level, matrix: FloatArray, at: int, top: float) -> bool:
         """Whether a slot is at a level, and all slots further on are proved to be at most there."""
@@ -953,7 +992,7 @@ class LossSweep:
 
         Args:
             slots: Where the runs begin, and at last where the last one ends.
-            densities: Of the runs, multiples of 2^-40.
+            densities: Of the runs.
             total: Density summed over all slots, rounded up; infinite where a line goes on without end.
             start: First slot that differs.
             stop: Slot behind the last.

@@ -119,6 +119,8 @@ class MixingBounds(Belief):
     def of(cls, chains: MarkovChain | Iterable[MarkovChain], *, reversible: bool = False) -> MixingBounds:
         """The smallest bounds that hold for some chains: the least pi_min and the least gap among them.
 
+        Both are in double precision: the gap of k states may be off by some k 2^-52.
+
         Args:
             chains: One chain or several; initial distributions do not matter.
             reversible: Use twice the gap of P instead of the gap of P P*; every chain must be reversible.

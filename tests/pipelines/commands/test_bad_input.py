@@ -112,7 +112,8 @@ def test_ends_of_the_data_without_a_window_are_instants_with_the_rejects(tmp_pat
     call("run", made.settings).ended(
         2,
         "windows: no whole window of 1d lies between the slot of the first reading, 2024-03-01T00:00:00Z, and the slot "
-        "of the last reading, 2024-03-01T04:30:00Z; use a smaller windows.size, or set windows.start and windows.stop further apart",
+        "of the last reading, 2024-03-01T04:30:00Z; use a smaller windows.size, or set windows.start and windows.stop "
+        "further apart",
         "readings.csv was read: 60 readings, and rows rejected: 228 rows: the value is not a number",
     ).hid("slots", "1970")
     assert not made.sink.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -184,6 +185,39 @@ def test_the_loss_before_a_denser_run_falls_to_that_of_its_own_density():
     assert thin < dense <= both.loss < dense + 0.05
     assert both.slot is not None
     assert both.slot >= 400
+
+
+LONDON = {1: 0.98, 2: 0.88, 4: 0.67, 8: 0.38, 16: 0.12, 32: 0.013}
+
+
+@pytest.mark.parametrize(
+    ("belief", "slots", "density"),
+    [
+        (DobrushinBounds({100: 0.5}, {100: 0.5}), 300, 0.01),
+        (DobrushinBounds({100: 0.5}, {100: 0.5}), 4_000, 0.01),
+        (DobrushinBounds(LONDON, LONDON), 336, 0.14),
+        (DobrushinBounds(LONDON, LONDON), 336, 0.3),
+        (MixingBounds(0.05, 0.02), 600, 0.03),
+        (MarkovChain([[0.999, 0.001], [0.002, 0.998]]), 600, 0.02),
+    ],
+)
+def test_a_charge_that_divides_a_run_which_settles_nowhere_lowers_no_loss(belief, slots, density):
+    ledger = Ledger(belief)
+    before = ledger.charge(0, slots, density).loss_after
+    assert before < slots * density
+    for slot in range(150, slots, 150):
+        after = ledger.charge(slot, slot + 1, 1e-9).loss_after
+        assert before <= after < before + 1e-6
+        before = after
+
+
+def test_sums_of_densities_are_rounded_up():
+    """Of a member that is frozen but for one transition in 100,000, all slots tell the same."""
+    belief = DobrushinBounds({100_000: 0.5}, {100_000: 0.5})
+    generator = np.random.default_rng(11)
+    for first, second in generator.uniform(1e-6, 4e-6, (14, 2)).tolist():
+        loss = Ledger(belief).loss_of([(0, 40_000, first), (40_000, 90_000, second)])
+        assert Fraction(loss) >= 40_000 * Fraction(first) + 50_000 * Fraction(second)
 
 
 @pytest.fixture
