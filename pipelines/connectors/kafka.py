@@ -71,8 +71,8 @@ def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _
         except KafkaUnavailableError as error:
             text = f"{field}: {error}"
             if not error.passing:
-                kind, code = (LoginError, ExitCode.FAILURE) if error.login else (CommandError, ExitCode.SETTINGS)
-                raise kind(text, code, at_first=NOT_CHARGED) from error
+                kind = LoginError if error.login else CommandError
+                raise kind(text, ExitCode.FAILURE, at_first=NOT_CHARGED) from error
             if time.monotonic() + pause > deadline:
                 raise AwayError(text, ExitCode.FAILURE, "sink", at_first=NOT_CHARGED) from error
             click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
