@@ -223,7 +223,7 @@ class Blocks:
         useful, slots = self.informative, np.arange(1, self.stride + 1)
         ends = slots - 1 - self.steps[useful, None]
         eta, caps = (np.repeat(one[useful, None], len(slots), axis=1) for one in (self.above[:, 0], self.caps))
-        error = (self.steps[useful, None] + 1) * _SUM
+        error = np.asarray((self.steps[useful, None] + 1) * _SUM, dtype=np.float64)
         return Leap(slots, ends, eta, caps if np.isfinite(caps).any() else None, error)
 
     @cached_property
