@@ -300,7 +300,7 @@ def tidy(released: Any) -> pa.Table:
     absent = [name for name in needed.names if name not in table.column_names]
     if absent:
         raise ValueError(f"released has not the column {absent[0]}: give rows as PrivateHistograms releases them")
-    table = table.select(needed.names).cast(needed).combine_chunks()
+    table = _without_views(table.select(needed.names), needed).cast(needed).combine_chunks()
     layouts, of_row = _layouts(table)
     sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
     counts, parent, place = _cells(table.column("counts"), sizes)
@@ -324,6 +324,14 @@ def tidy(released: Any) -> pa.Table:
     whole = table.select([*_OF_KEYS, "half_width_95", *_OF_ROWS]).take(pa.array(parent))
     found = [columns[name] if name in columns else whole.column(name) for name in TIDY_SCHEMA.names]
     return pa.table(found, schema=TIDY_SCHEMA)
+
+
+def _without_views(table: pa.Table, needed: pa.Schema) -> pa.Table:
+    """The same without views of texts, which polars gives and Arrow before 18 cannot cast."""
+    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if "string_view" in str(column.type):
+            table = table.set_column(at, name, pa.array(column.to_pylist(), needed.field(name).type))
+    return table
 
 
 def _as_table(released: Any) -> pa.Table:
