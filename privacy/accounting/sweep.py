@@ -168,7 +168,6 @@ class Leap:
     # total variations, one number a block, shape (blocks, slots): a loop over whole rows is the faster one
     eta: FloatArray
     caps: FloatArray | None  # influence, alike; None where there is none
-    error: FloatArray  # rounding of the density of each block, relative to all that was summed, shape (blocks, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +222,7 @@ class Blocks:
         useful, slots = self.informative, np.arange(1, self.stride + 1)
         ends = slots - 1 - self.steps[useful, None]
         eta, caps = (np.repeat(one[useful, None], len(slots), axis=1) for one in (self.above[:, 0], self.caps))
-        error = np.asarray((self.steps[useful, None] + 1) * _SUM, dtype=np.float64)
-        return Leap(slots, ends, eta, caps if np.isfinite(caps).any() else None, error)
+        return Leap(slots, ends, eta, caps if np.isfinite(caps).any() else None)
 
     @cached_property
     def informative(self) -> npt.NDArray[np.bool_]:
@@ -653,8 +651,9 @@ class Course:
         self._largest[:longest] = state.largest
         np.expm1(np.minimum(state.largest, _MOST), out=self._grown[:longest])
         np.cumsum(state.densities, out=self._masses[1 : longest + 1])
-        # sums of as many densities as a block has slots, each rounded
+        # what a difference of two sums is off by: roundings of as many slots as a block has, or as the longest has
         self._error = way.blocks.steps * _SUM
+        self._summed = 1 + (longest + 1) * _SUM
         self._leaps = self._is_curve and way.blocks.stride >= _LEAST_STRIDE
         self._rise = density * way.blocks.leap.slots if self._leaps else np.zeros(0)
         self._lift = self._rise - density
@@ -753,8 +752,7 @@ class Course:
         rise = self._rise
         np.add(self._masses[first], rise, out=self._masses[first + 1 : last + 1])
         ends = leap.ends + first
-        mass = self._masses[first:last] - self._masses[1:][ends]
-        mass += leap.error * self._masses[last]
+        mass = self._masses[first:last] * self._summed - self._masses[1:][ends]
         least = _curve_bound(leap.eta, self._grown[ends], leap.caps, mass)
         add = _slack(self._most)
         least += add

@@ -141,8 +141,9 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
         assert len(outputs) == 2
         assert outputs[1].value.num_rows == rows * 9 // 10
         calls[rows] = vars(pstats.Stats(profile))["total_calls"]
-    # the larger file is a few reads longer, and its readings are a hundred times as many
-    assert calls[200_000] < calls[2_000] + 100
+    # the larger file is a few reads longer, and its readings are a hundred times as many; from Python 3.12 on the calls
+    # of other threads count, too
+    assert calls[200_000] < calls[2_000] + 2_000
 
 
 class Hashed(str):
