@@ -398,6 +398,9 @@ class _Lost(logging.Handler):
             click.echo(record.getMessage(), err=True)
 
 
+_LOST = _Lost(logging.ERROR)
+
+
 def _log(*, debug: bool) -> None:
     """Keep the libraries' logs away, which quote data, and their remarks about themselves, but with ``--debug``."""
     root = logging.getLogger()
@@ -406,9 +409,7 @@ def _log(*, debug: bool) -> None:
         return
     if not root.handlers:
         root.addHandler(logging.NullHandler())  # else the first warning of a library sets up printing
-    own = logging.getLogger("quiltstream")
-    if not any(isinstance(one, _Lost) for one in own.handlers):
-        own.addHandler(_Lost(logging.ERROR))
+    logging.getLogger("quiltstream").addHandler(_LOST)  # once, however often
     for library in ("apache_beam", "sqlalchemy", "alembic"):
         logging.getLogger(library).propagate = False
         logging.getLogger(library).addHandler(logging.NullHandler())

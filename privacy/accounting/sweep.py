@@ -673,7 +673,7 @@ class Course:
             level = self._sweeper.level(self._density)
             if level is not None:
                 count = min(length, max(_LONGEST, _SETTLING * level.longest))
-            elif length < _FAR - _LONGEST:
+            elif length < _FAR:
                 count = min(length, _LONGEST)
         advance = self._leap if self._leaps else self._step
         while self._done < count and not (self._is_settled or self._is_lost):
@@ -690,8 +690,7 @@ class Course:
         return found
 
     def _cut(self, done: int, length: int) -> Tails:
-        longest = self._longest
-        matrices = self._largest[longest:] if self._leaps else self._matrices
+        longest, matrices = self._longest, self._followed
         if (made := len(self._near)) < self._done:
             self._near = np.concatenate([self._near, _less(matrices[made : self._done], self._density)])
         near = self._near[:done]
@@ -703,7 +702,7 @@ class Course:
             if bound is not None:
                 full, tops = bound, np.full(rest, float(bound.max()))
             else:
-                tops = self._rising(done, np.arange(length - done - rest + 1, length - done + 1))
+                tops = self._rising(done, length, rest)
                 full = _with_own(np.zeros(self._way.shape), float(tops[-1]))
             far = _less(full[None], self._density)[0]
         largest = np.concatenate([self._largest[done + rest : longest + done], tops])
@@ -789,21 +788,27 @@ class Course:
             mass = np.where(blocks.steps <= known, mass, np.inf)
         return _with_own(self._way.beyond(before, self._largest[places], mass), self._density)
 
+    @property
+    def _followed(self) -> FloatArray:
+        """The matrices of the slots that were followed, and room for more."""
+        return self._largest[self._longest :] if self._leaps else self._matrices
+
     def _bound(self, done: int) -> FloatArray | None:
         """What bounds all slots behind so many that were followed; None where nothing is proved."""
         if done not in self._bounds:
-            matrix = np.asarray((self._largest[self._longest :] if self._leaps else self._matrices)[done - 1])
+            matrix = np.asarray(self._followed[done - 1])
             is_settled = self._is_settled and done == self._done
             self._bounds[done] = matrix if is_settled else self._unsettled(matrix, self._longest + done - 1)
         return self._bounds[done]
 
-    def _rising(self, done: int, further: npt.NDArray[np.intp]) -> FloatArray:
-        """Largest entries of slots so many behind the last that was followed, where nothing else bounds them.
+    def _rising(self, done: int, length: int, last: int) -> FloatArray:
+        """Largest entries of so many last slots of a run, where nothing else bounds those that were not followed.
 
         F is at most d more than the largest entry ahead. Infinite for a run without end, and where a loss is useless.
         """
-        if self._is_lost or further[-1] >= _FAR - _LONGEST:
-            return np.full(len(further), np.inf)
+        if self._is_lost or length >= _FAR:
+            return np.full(last, np.inf)
+        further = np.arange(length - done - last, length - done) + 1
         return (self._largest[self._longest + done - 1] + further * self._density) * _UP
 
     def _unsettled(self, matrix: FloatArray, at: int) -> FloatArray | None:
