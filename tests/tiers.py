@@ -1,9 +1,10 @@
 """How deep the tests go: on a push a share of what they could try, nightly all of it.
 
-``QUILTSTREAM_TESTS=nightly`` asks for the second. The share of a push begins at a place that the commit decides, so
-that many pushes go through all of it by chance. Light tests run on every push. Of the heavy ones, which ``heavy.txt``
-lists with their seconds, a push runs one in ``HEAVY_STRIDE``, and the shortest where else a file, or a claim of
-docs/assurance.md, would have none. What is left out by name stands in ``nightly.py``.
+``QUILTSTREAM_TESTS=nightly`` asks for the second, ``QUILTSTREAM_TESTS=every`` for each test at the depth of a push: so
+the lowest Beam runs nightly, because how deep a search goes is no matter of versions. The share of a push begins at a
+place that the commit decides, so that many pushes go through all of it by chance. Light tests run on every push. Of the
+heavy ones, which ``heavy.txt`` lists with their seconds, a push runs one in ``HEAVY_STRIDE``, and the shortest where
+else a file, or a claim of docs/assurance.md, would have none. What is left out by name stands in ``nightly.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
-TIERS = ("push", "nightly")
+TIERS = ("push", "every", "nightly")
 TIER = os.environ.get("QUILTSTREAM_TESTS", "push")
 if TIER not in TIERS:
     raise ValueError(f"QUILTSTREAM_TESTS: {TIER!r} is no tier of the tests; use one of {', '.join(TIERS)}")

@@ -1,7 +1,7 @@
 """Deliberate errors that the tests must notice.
 
 A mutant is one replaced piece of source text and the tests that have to fail for it. It runs on a copy of the tree, so
-that the checkout never holds it. The same tests must pass on an unchanged copy first: otherwise their failure would say
+that the checkout never holds it. The tests of all mutants must pass on an unchanged copy: otherwise a failure would say
 nothing.
 """
 
@@ -62,7 +62,7 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[int, str]:
+def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly", seconds: float = RUN_SECONDS) -> tuple[int, str]:
     """Run tests of a copy against the copy, as deep as a tier does; pytest's exit code and its output."""
     command = [Path(sysconfig.get_path("scripts")) / "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
     environment = os.environ | {"PYTHONPATH": str(tree / "namespace"), "QUILTSTREAM_TESTS": tier}
@@ -75,7 +75,7 @@ def run_tests(tree: Path, tests: Iterable[str], tier: str = "nightly") -> tuple[
         capture_output=True,
         text=True,
         check=False,
-        timeout=RUN_SECONDS,
+        timeout=seconds,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -16,9 +16,15 @@ from .tree import ROOT
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_the_tests_fail_on_the_mutant(mutant: Mutant, tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
-    code, output = run_tests(tree, mutant.tests, mutant.tier)
-    assert code == 0, f"without the mutant its tests must pass:\n{output[-3000:]}"
     assert not survives(mutant, tree), f"no test notices: {mutant.old!r} -> {mutant.new!r} in {mutant.file}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["push", "nightly"])
+def test_the_tests_of_the_mutants_pass_on_an_unchanged_copy(tier: str, tmp_path: Path) -> None:
+    tests = dict.fromkeys(test for mutant in MUTANTS if mutant.tier == tier for test in mutant.tests)
+    code, output = run_tests(copy_tree(tmp_path / "tree"), tests, tier, seconds=3_600)
+    assert code == 0, f"what a failure of these tests says of a mutant is nothing:\n{output[-3000:]}"
 
 
 def test_every_mutant_still_fits_the_source(tmp_path: Path) -> None:

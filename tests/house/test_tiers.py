@@ -80,7 +80,7 @@ def test_tests_independent_of_beam_are_skipped_on_the_lowest_version(monkeypatch
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
     monkeypatch.setattr(tiers, "TIER", "push")
     assert taken(files) == set(LOWER)
-    monkeypatch.setattr(tiers, "TIER", "nightly")
+    monkeypatch.setattr(tiers, "TIER", "every")
     assert [file for file in taken(files) if file.startswith(SAME_AT_BOTH_ENDS)] == []
     assert taken(LOWER) == set(LOWER)
     assert taken(LOWER, "test_a_job_killed_at_any_boundary") == set()
