@@ -29,8 +29,9 @@ def fetched(address: str, folder: Path) -> Path:
     head, name = FileSystems.split(address)
     (match,) = FileSystems.match([FileSystems.join(head, "*")])
     for one in match.metadata_list:
-        with FileSystems.open(one.path) as file:
-            (folder / FileSystems.split(one.path)[1]).write_bytes(file.read())
+        if base := FileSystems.split(one.path)[1]:  # a folder that was made by hand is an object without a name in it
+            with FileSystems.open(one.path) as file:
+                (folder / base).write_bytes(file.read())
     return folder / name
 
 

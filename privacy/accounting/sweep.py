@@ -318,8 +318,9 @@ def blocks_of(direction: Direction) -> Blocks:
     """The blocks of one direction of time."""
     odds: Mapping[int, float] = {}
     if isinstance(direction, MixingCurve):
-        steps = [steps for steps, _ in direction.eta]
-        corners = [np.array([[0.0, eta]]) for _, eta in direction.eta]
+        # one slot ahead may be all that is known: where a belief changes, and in what is compacted
+        eta = {1: 1.0, **dict(direction.eta)}
+        steps, corners = list(eta), [np.array([[0.0, one]]) for one in eta.values()]
     elif isinstance(direction, AnyStart):
         odds = dict(direction.odds)
         steps = sorted({1, *odds})

@@ -168,9 +168,9 @@ def two_segments(first: tuple[int, int, float], second: tuple[int, int, float], 
     given X_T2; likewise backwards. e(X_T3 | X_T2) is what X_T2 reveals about X_T3, the largest over pairs. Secrets
     between the segments are not covered.
 
-    The sum eA + eB, on which both minima fall back, is [SC17] Theorem 3.7 and holds for quilt mechanisms only; for any
-    mechanism the theorem is eA + e(X_T3 | X_T2) or eB + e(X_T2 | X_T3). Pass mechanisms of which the sum is known, or
-    influences small enough that it does not matter.
+    The sum eA + eB, on which both minima fall back, holds for any mechanism too: P(oB | X_T2) is a mixture over X_T3 of
+    P(oB | X_T3), whose values lie within e^eB of each other because X_T3 is a secret of the second segment, so the
+    second output multiplies the odds of the first by at most e^eB.
 
     Args:
         first: First slot, slot after the last, and epsilon of the earlier segment.

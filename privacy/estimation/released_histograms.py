@@ -301,8 +301,9 @@ def _transform(
     noise: HistogramNoise, chosen: int, step: int, angles: NDArray[np.float64], size: int
 ) -> NDArray[np.float64]:
     """The characteristic function of the sum of ``chosen`` counts, in units of ``step``; real, the law is symmetric."""
-    r = math.exp(-_coarse_rate(float(noise.scale), step))
-    one = (1 - r) ** 2 / (1 - 2 * r * np.cos(angles) + r * r)
+    rate = _coarse_rate(float(noise.scale), step)
+    # (1 - r)^2 / (1 - 2 r cos + r^2) with r = exp(-rate), written so that nothing cancels: it is raised to high powers
+    one = 1 / (1 + 4 * math.exp(-rate) * (np.sin(angles / 2) / math.expm1(-rate)) ** 2)
     if noise.law == INDEPENDENT:
         return one**chosen
     joint = np.fft.irfft(one**chosen, size) * np.fft.irfft(one ** (noise.bins - chosen), size)

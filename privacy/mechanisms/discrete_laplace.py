@@ -152,7 +152,7 @@ class DiscreteLaplace:
 
         The level is read as the exact value of the float, and the logarithm has 60 digits.
         """
-        check_level(level)
+        level = checked_level(level)
         return self.passed_by(1 - Fraction(level))
 
     def passed_by(self, share: Fraction) -> int:
@@ -232,10 +232,12 @@ def _check_scale(scale: Fraction) -> None:
         )
 
 
-def check_level(level: float) -> None:
-    """Refuse a probability that is not strictly between 0 and 1, or no number."""
-    if not 0 < number("level", level, "0.95 is the usual one") < 1:
+def checked_level(level: float) -> float:
+    """A probability as a float; refuse one that is not strictly between 0 and 1, or no number."""
+    found = number("level", level, "0.95 is the usual one")
+    if not 0 < found < 1:
         raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+    return found
 
 
 def _shown(scale: Fraction) -> str:
@@ -284,6 +286,7 @@ class ZeroSumLaplace:
 
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest integer h with P(|Z| <= h) >= level for one entry Z, by 60 digits."""
+        level = checked_level(level)
         low, high = -1, DiscreteLaplace(self.scale).half_width(level)  # |Z| is stochastically smaller than there
         with localcontext(_DIGITS):
             allowed = 1 - Decimal(level)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..validation import float_above, positive, whole
-from .discrete_laplace import check_level
+from .discrete_laplace import checked_level
 from .histogram import LARGEST_COUNT, checked_counts
 from .sampling import (
     GEOMETRIC_END,
@@ -90,7 +90,7 @@ class ExponentialTopK:
         exact = 1 / (draws * Fraction(positive("sigma", sigma, "pass the sigma of a calibration")))
         # the finest power of two that keeps both parts within the limit
         room = LARGEST_DENOMINATOR.bit_length() - 1
-        grid = Fraction(2) ** min(room, room - math.ceil(exact).bit_length())
+        grid = Fraction(2) ** (room - (math.ceil(exact) - 1).bit_length())
         rate = Fraction(math.floor(exact * grid)) / grid
         if rate == 0:
             raise ValueError(
@@ -148,7 +148,7 @@ class ExponentialTopK:
         A bin that is short by more than h has weight below exp(-rate h) of the fullest, and there are less than k of
         them: h = log(k / (1 - level)) / rate, rounded up.
         """
-        check_level(level)
+        level = checked_level(level)
         return math.ceil(math.log(self.bins / (1 - level)) / float(self._rate))
 
 

@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from ..models.classes import FiniteClass, stated_chains
 from ..models.joint_distribution import JointTable, Query, check_table, exact_chain, exact_distribution, exact_number
 from ..models.markov_chain import MarkovChain, reachable
-from ..validation import PrivacyError, as_list, float_above, number, positive, whole
-from .discrete_laplace import DiscreteLaplace, check_level, rational_scale
+from ..validation import PrivacyError, accepted_loss, as_list, float_above, number, positive, whole
+from .discrete_laplace import DiscreteLaplace, checked_level, rational_scale
 from .histogram import checked_counts
 from .sampling import Entropy
 
@@ -366,7 +366,7 @@ class WassersteinMechanism:
     epsilon: float
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon, "give the loss you accept")
+        accepted_loss(self.epsilon)
         # 0 is the one value that leaves the noise out: nothing that is merely false may
         if number("distance", self.distance, "pass the value of wasserstein_of_count or wasserstein_of_table"):
             positive("distance", self.distance, "pass the value of wasserstein_of_count or wasserstein_of_table")
@@ -384,10 +384,10 @@ class WassersteinMechanism:
         raise AssertionError  # pragma: no cover - the line above raises
 
     def randomise(self, counts: npt.ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to answers of independent databases: whole numbers of any shape, which the result has.
+        """Add independent noise to counts of independent databases: whole numbers of any shape, which the result has.
 
         Raises:
-            ValueError: The range is wrong. No answer is named in the message.
+            ValueError: A count is negative or too large. No count is named in the message.
             EntropyError: The bit source is defective.
         """
         counts = checked_counts(counts)
@@ -397,7 +397,7 @@ class WassersteinMechanism:
 
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise lies within -h..h with probability `level`."""
-        check_level(level)
+        level = checked_level(level)
         return DiscreteLaplace(self.scale).half_width(level) if self.distance else 0
 
 

@@ -1,8 +1,9 @@
 """A belief: the class Theta of [SWC17], and what it answers.
 
 Calibrations, accounts, the store and the commands ask a belief by these methods and never for its type, so a new one is
-a module of this folder and a line of ``serialisation.KINDS``. The forward-backward account reads ``directions`` alone.
-Quilts read ``members`` or, where there are none, ``bounds``; a class that has neither has no quilts.
+a module of this folder and a line of ``serialisation.KINDS``. The forward-backward account reads ``directions``, and
+the tables of influence as caps. Quilts read ``members`` or, where there are none, ``bounds``; a class that has neither
+has no quilts.
 """
 
 from __future__ import annotations

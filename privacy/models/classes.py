@@ -233,8 +233,8 @@ class AnyInitial(_Listed, Belief):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
-    M_{i-1}[x, x'] + M_a[x', x], and some start comes as close to it as one likes. M_n never rises with n (mediant
-    inequality) and i > a, so M_a[x, x'] + M_a[x', x] holds at every slot.
+    M_{i-1}[x, x'] + M_a[x', x], and where every state can be entered some start comes as close to it as one likes. M_n
+    never rises with n (mediant inequality) and i > a, so M_a[x, x'] + M_a[x', x] holds at every slot.
 
     Attributes:
         chains: The matrices as chains; their start is not used.

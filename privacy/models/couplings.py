@@ -234,7 +234,6 @@ class Coupled:
     # dual weights of the columns, which sum to at most 1, shape (n, k): the derivative of theta by W[y,z] is
     # ``weights[z] * mass[y,z] / q[z]``
     weights: FloatArray
-    gap: FloatArray  # how far each theta is from optimal at most, shape (n,)
 
 
 def couple(p: FloatArray, q: FloatArray, ratios: FloatArray, tolerance: float = 1e-9) -> Coupled:
@@ -251,7 +250,7 @@ def couple(p: FloatArray, q: FloatArray, ratios: FloatArray, tolerance: float = 
     rows, columns = ((p - q) > _NEGLIGIBLE).sum(axis=1), (q > 0).sum(axis=1)
     # pairs with about as many rows and columns to couple stand together, so that a batch has little padding
     order = np.lexsort((rows, columns // _BAND))
-    found = Coupled(np.zeros((n, k, k)), np.ones(n), np.where(q > 0, q, 0.0), np.zeros(n))
+    found = Coupled(np.zeros((n, k, k)), np.ones(n), np.where(q > 0, q, 0.0))
     at = 0
     while at < n:
         alike = order[at : at + max(1, _PAIRS_AT_ONCE // _room(rows, columns, order[at : at + 1]))]
@@ -349,7 +348,6 @@ class _Batch:
         loads = self.shared[done] + np.einsum("nyz,nyz->nz", self.load[done], shares)
         found.theta[places] = np.where(self.live[done], loads, 0.0).max(axis=1)
         found.weights[places[:, None], columns] = self.best_weights[done]
-        found.gap[places] = self.best_gap[done]
 
     def _drop(self, done: npt.NDArray[np.bool_]) -> None:
         for name, value in vars(self).items():

@@ -42,7 +42,7 @@ def _sparse() -> Any:
     return import_module("scipy.sparse")
 
 
-#: Steps whose total variation is used; those between lower the result by at most 0.4 %.
+#: Steps whose total variation is used; those between lower the result by some per cent at most, mostly by none.
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 #: These and further ones, each half as many again, for chains that forget slowly.

@@ -140,8 +140,9 @@ class InfluenceCurve:
             best = max(best, epsilon / a_slot("length", length, "give the number of entries, or None", least=1))
         if best <= 0:
             raise ChainError(
-                f"a(b) is nowhere below epsilon {epsilon!r} up to b = {self.size}; the least is {self.values[-1]!r}: "
-                "use a longer curve, give the length of the data, or accept a larger epsilon"
+                f"a(b) is nowhere below epsilon {epsilon!r} up to b = {self.size}; the least is "
+                f"{float(self.values[-1])!r}: use a longer curve, give the length of the data, or accept a larger "
+                "epsilon"
             )
         while self.epsilon(best, length) > epsilon:
             best = math.nextafter(best, 0.0)
@@ -241,12 +242,14 @@ def _binary_influence(rare: float, factor: float, lags: int) -> tuple[FloatArray
     From a state x to y = x or not: P^d(x, x) / P^d(x', x) = (1 + m c / r) / (1 - m) with m = lambda^d, r = pi_x and
     c = 1 - r; where m is below 0 the other output y = x' tells more.
     """
-    power = factor ** np.arange(1, lags + 1, dtype=np.float64)
+    distances = np.arange(1, lags + 1, dtype=np.float64)
+    power = factor**distances
+    rounding = 1 + 2.0**-50 * distances  # outward: where a state hardly ever follows itself, little is left beside -1
     found: list[FloatArray] = []
     with np.errstate(divide="ignore"):
         for share in (rare, 1 - rare):
-            # a state that never follows itself: the difference is exactly 0, up to rounding
-            stays, leaves = (np.maximum(power * odds, -1.0) for odds in ((1 - share) / share, share / (1 - share)))
+            odds = ((1 - share) / share, share / (1 - share))
+            stays, leaves = (np.maximum(power * one * rounding, -1.0) for one in odds)
             up = np.log1p(stays) - np.log1p(-power)
             down = np.log1p(-power) - np.log1p(leaves)
             found.append(np.maximum(up, down))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystem import FileMetadata, MatchResult
 
 from quiltstream.pipelines.live import job as launch
 from quiltstream.schemas.settings.base import SettingsError
@@ -72,6 +74,18 @@ def test_the_files_beside_the_settings_are_fetched_with_them(tmp_path: Path, dep
     assert {one.name: one.read_bytes() for one in here.iterdir()} == {
         one.name: one.read_bytes() for one in there.iterdir()
     }
+
+
+@pytest.mark.usefixtures("dry")
+def test_a_folder_that_is_an_object_without_a_name_is_passed_over(
+    tmp_path: Path, deploy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = program(deploy, "main")
+    found = [FileMetadata(f"gs://bucket/job/{name}", 1) for name in ("", "settings.yaml")]
+    monkeypatch.setattr(main.FileSystems, "match", lambda _: [MatchResult("gs://bucket/job/*", found)])
+    monkeypatch.setattr(main.FileSystems, "open", lambda path: io.BytesIO(path.encode()))
+    assert main.fetched("gs://bucket/job/settings.yaml", tmp_path) == tmp_path / "settings.yaml"
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["gs://bucket/job/settings.yaml"]
 
 
 @pytest.mark.parametrize(

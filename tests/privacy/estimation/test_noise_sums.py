@@ -237,3 +237,11 @@ def test_rare_events_are_within_the_half_width_of_a_single_count(scale: float, m
     assert (
         exact <= half_width([HistogramNoise(INDEPENDENT, 5, Fraction(scale))], [1, 0, 0, 0, 0], level) <= 1.01 * exact
     )
+
+
+def test_a_year_of_hourly_sums_of_much_noise_keeps_a_level_close_to_one() -> None:
+    # so many summands are nearly normal; what rounds in one of them is raised to their number
+    for scale in (484, 496):
+        noise = HistogramNoise(INDEPENDENT, 2, Fraction(scale))
+        found = half_width([noise] * 8_760, [1, 0], 1 - 1e-7)
+        assert found == pytest.approx(stats.norm.isf(0.5e-7) * std([noise] * 8_760, [1, 0]), rel=2e-3)

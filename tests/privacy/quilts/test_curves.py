@@ -60,7 +60,9 @@ def test_the_binary_closed_form_equals_the_definition_for_any_sign(p, q):
         assert curve.at(slots) == pytest.approx(least, rel=1e-7, abs=1e-9)
 
 
-@pytest.mark.parametrize(("p", "q"), [(0.9, 0.8), (0.8, 0.9), (0.3, 0.2), (0.2, 0.7), (0.5, 0.5), (0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("p", "q"), [(0.9, 0.8), (0.8, 0.9), (0.3, 0.2), (0.2, 0.7), (0.5, 0.5), (0.0, 0.5), (0.0, 0.1)]
+)
 def test_the_binary_closed_form_is_the_general_one(p, q):
     curve = binary_curve(p, q, size=40)
     table = table_curve(MarkovChain([[p, 1 - p], [1 - q, q]]), size=40)
