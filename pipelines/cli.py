@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -846,6 +848,10 @@ def program() -> None:
 
     leave_at_exit()
     keep_memory_private()
+    for stream in (sys.stdout, sys.stderr):
+        # of a terminal that lacks a character: what is done must not end with an error for that
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     main()
 
 

@@ -115,8 +115,10 @@ def time_zone(name: str) -> ZoneInfo:
     """Look a time zone up by its IANA name.
 
     Raises:
-        ValueError: there is no zone of that name.
+        ValueError: there is no zone of that name, or the name stands for another zone on each machine.
     """
+    if name in {"localtime", "posixrules", "Factory"}:
+        raise ValueError(f"timezone {name!r} is whatever a machine is set to; use an IANA name such as Europe/London")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

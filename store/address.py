@@ -133,6 +133,22 @@ class StoreAddress:
                 "pip install 'quiltstream[postgres]' on every worker"
             )
 
+    @property
+    def public(self) -> str | None:
+        """The URL with ``${DB_PASSWORD}`` in place of what is secret and written into it; ``None`` where nothing is."""
+        parsed = _parsed(self.url)
+        written = [
+            name
+            for name, value in parsed.query.items()
+            if name.lower() in _SECRET_PARAMETERS and name.lower() != "passfile" and not _PART.search(str(value))
+        ]
+        known = parsed.password is not None and not _PART.search(str(parsed.password))
+        if not (known or written):
+            return None
+        parsed = parsed.set(password="${DB_PASSWORD}") if known else parsed  # noqa: S106 - a variable
+        text = _text(parsed.update_query_dict(dict.fromkeys(written, "${DB_PASSWORD}")), hide=False)
+        return re.sub(r"%24%7B(\w+)%7D", r"${\1}", text)
+
     def __str__(self) -> str:
         return _shown(_parsed(self.url))
 

@@ -180,6 +180,8 @@ def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
         "and windows.stop further apart"
     )
     of_data = [at for at, slot in ((first_us, given.start), (last_us, given.stop)) if slot is None]
+    if given.start is not None and last_us < plan.grid.time_of(given.start):
+        text = text.partition("; use")[0] + "; the data end before windows.start: correct it, or wait for its data"
     if any(0 <= at < _YEAR_1971_US for at in of_data):
         text += "; times in 1970: another unit, or day numbers of a spreadsheet?"
     return text

@@ -198,6 +198,8 @@ def course_of(
     words = [word for word, needed in (("--accept-noise", noise), ("--accept-stand-in", stand_in)) if needed]
     if words:
         return Course.stopped(" and ".join(words))
+    if settings.sink is None:
+        return Course.stopped(SettingsError(["sink is missing: a run needs one, e.g. {parquet: releases.parquet}"]))
     try:
         look = _look_for_lost(settings, live=live, history_lost=history_lost)
         check_ledger(plan.address, undone=True)
@@ -245,16 +247,20 @@ def _course(
     plan: Plan, roster: Roster | None, account: Standing, admitted: int | None, before: OnRecord, *, live: bool
 ) -> Course:
     """What follows from the ledger as it is; a run stops by the errors of the store."""
+    if not (live or plan.resolved or before.registration is not None):
+        if account.exists and roster is not None:
+            _check_apart(plan, roster)
+        if not account.exists and admitted == 0:  # whatever the schedule will be
+            return _published(0, admitted)
+        return Course(None, "the schedule or the roster comes from the data: known once they are read")
     if not account.exists:
+        if not plan.also and plan.schedule.stop is None and not live and admitted != 0:
+            return Course(None, "how many windows there are comes from the data: known once they are read")
         if not plan.also:
             return _published(0, admitted)
         with TemporaryDirectory() as folder:  # queries are registered together, or not at all
             address = StoreAddress(f"sqlite:///{folder}/ledger.db")
             return _course_of_record(register(replace(plan, address=address).opened(), trial=True), 0)
-    if not (live or plan.resolved or before.registration is not None):
-        if roster is not None:
-            _check_apart(plan, roster)
-        return Course(None, "the schedule or the roster comes from the data: known once they are read")
     return _course_of_record(register(plan, trial=True), len(before.complete))
 
 

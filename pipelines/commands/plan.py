@@ -38,6 +38,7 @@ from ...schemas.settings.base import read_document
 from ...schemas.settings.job import Accepted, load_settings, read_settings
 from ...schemas.slots import DAY_US, format_duration, parse_duration, said_duration
 from ...schemas.states import StateSpace
+from ...store.address import StoreAddress
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
 from ..connectors.job_io import JobPath, check_output, job_paths
@@ -236,6 +237,8 @@ def starting_settings(subject: Subject, found: Utility) -> str:
     if found.chosen.in_settings:
         privacy["mechanism"] = found.chosen.name
     document["privacy"] = privacy
+    if ledger := document.get("ledger"):  # the file is public
+        document["ledger"] = StoreAddress(ledger).public or ledger
     length = window * subject.interval_us
     if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):
         # as many windows share a slot as the noise is planned for

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from ..calendars import UNITS
 from ..errors import QuiltstreamError
@@ -435,6 +445,13 @@ class Section(BaseModel):
     """A section: unknown settings are mistakes, and nothing changes after the check."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would take yes for 1."""
+        of = cls.model_fields[info.field_name or ""].annotation
+        return _number(value) if of is int or of == int | None else value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """What its repr shows: texts without the credentials of URLs."""

@@ -62,6 +62,12 @@ def test_a_naive_instant_in_a_clock_change_is_refused(stamp):
         parse_instant(stamp, "Europe/London")
 
 
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "Factory"])
+def test_a_name_that_is_another_zone_on_each_machine_is_refused(name):
+    with pytest.raises(ValueError, match=f"'{name}' is whatever a machine is set to; use an IANA name"):
+        parse_instant("2013-01-01", name)
+
+
 def test_an_unknown_zone_is_refused_by_name():
     with pytest.raises(ValueError, match="'Mars/Base' is unknown"):
         parse_instant("2013-01-01", "Mars/Base")

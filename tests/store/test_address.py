@@ -27,6 +27,20 @@ def test_a_password_is_never_shown() -> None:
         assert address.resolve().render_as_string(hide_password=False).count("hunter2") == 1
 
 
+def test_a_url_is_written_down_with_variables_in_place_of_its_secrets() -> None:
+    for url, public in [
+        ("postgresql://me:hunter2@host/db", "postgresql+psycopg://me:${DB_PASSWORD}@host/db"),
+        ("postgresql://${DB_USER}:p%40w@host/db", "postgresql+psycopg://${DB_USER}:${DB_PASSWORD}@host/db"),
+        ("postgresql://me@host/db?password=hunter2", "postgresql+psycopg://me@host/db?password=${DB_PASSWORD}"),
+        ("postgresql://me:${MINE}@host/db", None),
+        ("postgresql://me@host/db?password_file=/run/secrets/db", None),
+        ("sqlite:///ledger.db", None),
+    ]:
+        assert StoreAddress(url).public == public
+        if public is not None:
+            assert StoreAddress(public).public is None
+
+
 def test_a_path_that_is_no_text_is_refused_with_the_form_of_urls(tmp_path: Path) -> None:
     made: Any
     for made in (StoreAddress, Store):

@@ -260,6 +260,16 @@ def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
     assert not made.sink.exists()
 
 
+def test_a_dry_run_without_a_sink_ends_as_the_run_does(tmp_path: Path) -> None:
+    done = call("run", "--dry-run", "--json", job(tmp_path, sink=None).settings).ended(2)
+    assert "sink is missing: a run needs one" in json.loads(done.out)["run"]["text"]
+
+
+def test_windows_that_begin_after_the_data_are_told_of_by_that(tmp_path: Path) -> None:
+    made = job(tmp_path, windows={"size": "1d", "start": "2034-03-01"})
+    call("run", made.settings).ended(2, "; the data end before windows.start: correct it").hid("further apart")
+
+
 def test_a_window_too_short_for_a_quilt_gets_group_noise_and_is_reported(tmp_path: Path) -> None:
     made = job(
         tmp_path,

@@ -42,6 +42,16 @@ def test_the_dry_run_of_a_batch_job_prints_an_end_at_the_last_reading(tmp_path: 
     assert done.said("windows.stop: left out, so taken from the data, as public, and frozen by the first run")
 
 
+def test_the_dry_run_promises_no_exit_code_where_the_data_end_the_schedule(tmp_path: Path) -> None:
+    windows = {"size": "1d", "every": "12h", "start": "2024-03-01"}
+    privacy = {"epsilon": 1.0, "budget": 1.2, "guarantee": "window", "mechanism": "mqm-approx"}
+    done = call("run", "--dry-run", "--json", made(tmp_path, windows=windows, privacy=privacy).settings).ended(0)
+    assert json.loads(done.out)["run"]["code"] is None
+    (tmp_path / "no").mkdir()
+    nothing = made(tmp_path / "no", windows=windows, privacy={**privacy, "budget": 0.01})
+    call("run", "--dry-run", nothing.settings).ended(3, "the budget does not allow even the first window")
+
+
 def test_the_dry_run_of_a_live_job_prints_the_configured_end(tmp_path: Path) -> None:
     done = call("run", "--dry-run", "--live", made(tmp_path).settings)
     assert done.said("2024-03-01T00:00:00Z to 2024-03-06T00:00:00Z"), done.out

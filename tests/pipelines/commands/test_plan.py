@@ -116,6 +116,13 @@ def test_settings_are_printed_whole_where_no_file_is_named(tmp_path: Path) -> No
     assert call("run", "--dry-run", tmp_path / "copied.yaml").code == 0
 
 
+def test_planned_settings_hold_no_password_of_the_ledger(tmp_path: Path) -> None:
+    path = job(tmp_path, ledger="postgresql://me:hunter2@db.invalid/quilt").settings
+    out = call("plan", path).ended(0).out + call("plan", path, "--format", "json").ended(0).out
+    assert "hunter2" not in out
+    assert out.count("postgresql+psycopg://me:${DB_PASSWORD}@db.invalid/quilt") == 2
+
+
 def test_a_plan_answers_every_option(tmp_path: Path) -> None:
     path = model(tmp_path, belief=CHAIN)
     done = call(

@@ -43,6 +43,7 @@ def change(old: str, new: str) -> str:
         (change("2013-12-31", "2012-12-31"), "windows.stop 2012-12-31 is not after windows.start 2013-01-01"),
         (change("epsilon: 1.0", "epsilon: .inf"), "privacy.epsilon is inf"),
         (change("epsilon: 1.0", "epsilon: lots"), "privacy.epsilon is 'lots'"),
+        (EXAMPLE + "shards: yes\n", "shards: True is not a number"),
         (change("model.json", "{pi_min: 0, gap: 1}"), "model.pi_min is 0: input should be greater than 0"),
         (change("size: 7d", "size: 100min"), "windows.size 100min is not a whole number of slots of 30min"),
         (change("30min", "30"), "slots.interval: duration 30 has no unit"),
