@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -121,6 +124,14 @@ def test_planned_settings_hold_no_password_of_the_ledger(tmp_path: Path) -> None
     out = call("plan", path).ended(0).out + call("plan", path, "--format", "json").ended(0).out
     assert "hunter2" not in out
     assert out.count("postgresql+psycopg://me:${DB_PASSWORD}@db.invalid/quilt") == 2
+
+
+def test_a_character_that_the_terminal_lacks_ends_no_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "quiltstream.pipelines.cli", "plan", str(job(tmp_path, domain="straße").settings)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "stra?e" in done.stdout
 
 
 def test_a_plan_answers_every_option(tmp_path: Path) -> None:
