@@ -7,19 +7,23 @@ how their source was read and by when windows came out, not by readings.
     python ledger_metrics.py settings.yaml 9465
     python ledger_metrics.py settings.yaml 0.0.0.0:9465
 
-The first argument is a settings file that names a ledger, a ledger's URL, or a SQLite file. The second is a port of the
-loopback address, or an address to listen on with its port: 0.0.0.0 in a container, whose network says who may ask.
+The first argument is a settings file that names a ledger, a ledger's URL, or a SQLite file. With settings it tells of
+their query alone which window is due and until when windows are admitted: an earlier one may be run no more. The second
+is a port of the loopback address, or an address to listen on with its port: 0.0.0.0 in a container, whose network says
+who may ask.
 """
 
 from __future__ import annotations
 
 import math
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
-from quiltstream.pipelines.commands.ledger import address_of
+from quiltstream.pipelines.commands.ledger import address_of, settings_of
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.metrics_page import MetricFamily, MetricsServer, metrics_text
 from quiltstream.schemas.settings.base import SettingsError
@@ -72,6 +76,7 @@ class LedgerLook:
     def __init__(self, ledger: str) -> None:
         self._address = address_of(ledger)
         self._address.check_driver()
+        self._ledger, self._run = ledger, _query_of(ledger)
         self._starts: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
         self._text, self._until = "", -math.inf
@@ -85,6 +90,8 @@ class LedgerLook:
             return self._text
 
     def _look(self) -> dict[str, list[Sample]]:
+        with suppress(SettingsError):  # a file that is being edited
+            self._run = _query_of(self._ledger)
         try:
             with Store(self._address, wait=WAIT_S) as store:
                 found: dict[str, list[Sample]] = {"up": [({}, 1.0)]}
@@ -106,16 +113,22 @@ class LedgerLook:
             for completeness, windows in published.get(query.name, {}).items():
                 yield "windows_published", (labels | {"completeness": completeness}, float(windows))
             held = store.registered(said.name, query.name)
-            if held is None:
+            key = (said.name, query.name)
+            if held is None or self._run not in {None, key}:
                 continue
             grid = SlotGrid(**held.domain.grid)
             if query.admitted_stop is not None:
                 yield "admitted_until_seconds", (labels, grid.time_of(query.admitted_stop) / 1e6)
-            key = (said.name, query.name)
             first = next(store.missing(held, start=self._starts.get(key)), None)
             if first is not None:
                 self._starts[key] = first[0].start
                 yield "window_due_seconds", (labels, grid.time_of(first[0].start + held.query.schedule.size) / 1e6)
+
+
+def _query_of(ledger: str) -> tuple[str, str] | None:
+    """Domain and query of a settings file; ``None`` of a ledger."""
+    settings = settings_of(ledger)
+    return None if settings is None else (settings.domain, settings.query)
 
 
 def _account(said: DomainSummary) -> Iterator[tuple[str, Sample]]:
@@ -172,6 +185,8 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"cannot listen on {address}:{port} ({error.strerror or type(error).__name__})\n")
         return 2
+    # the first process of a container ignores a signal that it does not ask for
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.serve_forever()
     return 0
 

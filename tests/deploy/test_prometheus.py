@@ -275,6 +275,28 @@ def test_the_end_of_the_first_missing_window_is_reported_and_polled_from_there(t
     assert (found[f"window_due_seconds{QUERY}"] - MARCH_1) / 86_400 == 3
 
 
+@pytest.mark.parametrize("by", ["settings", "ledger"])
+def test_of_a_query_that_is_no_longer_run_no_window_is_due(by: str, tmp_path: Path) -> None:
+    days = "{size: 1d, start: 2024-03-01, stop: 2024-03-03}"
+    settings = ledger(tmp_path, days, "{epsilon: 1.0, budget: 2.0}", publish=False)
+    asked = {"settings": str(settings), "ledger": f"sqlite:///{tmp_path}/ledger.db"}
+    look = page_module.LedgerLook(asked[by])
+
+    def due() -> set[str]:
+        look._until = 0.0
+        found = samples(look.text())
+        assert found[f"windows_charged{QUERY}"] == 0.0
+        return {name.partition('query="')[2][:-2] for name in found if name.startswith("window_due")}
+
+    assert due() == {"daily"}
+    # settings are changed while the page is served
+    settings.write_text(text(settings).replace("query: daily", "query: again"), encoding="utf-8")
+    extend(settings)
+    assert due() == ({"again"} if by == "settings" else {"again", "daily"})
+    settings.write_text("half", encoding="utf-8")
+    assert due() == ({"again"} if by == "settings" else {"again", "daily"})
+
+
 def extend(settings: Path) -> None:
     """Put a longer schedule on record, and publish nothing of it."""
     register(make_plan(read_settings(settings)))
