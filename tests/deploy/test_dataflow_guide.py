@@ -55,7 +55,9 @@ def test_the_commands_of_the_guide_name_existing_files_and_parameters(guide: str
             if one.startswith("-var-file=") or (copied and not one.startswith("gs://")):
                 assert path in made or (repository / path).exists(), one
             name, _, value = one.removeprefix("--parameters=").partition("=")
-            if one.startswith("--parameters="):
+            if name == "sdk_container_image":
+                assert f'"{value}"\n' in (repository / "deploy" / "dataflow" / "example.tfvars").read_text("utf-8")
+            elif one.startswith("--parameters="):
                 assert name == parameter["name"]
                 assert re.fullmatch(parameter["regexes"][0], value)
         if words[:2] == ["docker", "build"]:
@@ -65,10 +67,23 @@ def test_the_commands_of_the_guide_name_existing_files_and_parameters(guide: str
 
 def test_the_guide_builds_and_runs_one_image_and_one_template(guide: str) -> None:
     text = "\n".join(" ".join(one) for one in calls(guide))
-    assert len(set(re.findall(r"europe-west1-docker\.pkg\.dev/\S+", text))) == 1
+    assert len(set(re.findall(r"europe-west1-docker\.pkg\.dev/[\w/-]+", text))) == 1
     assert len(set(re.findall(r"gs://\S+template\.json", text))) == 1
     # everything beside the settings is fetched with them
     assert "gs://my-bucket/quiltstream/job/settings.yaml" in text
+
+
+def test_a_job_by_gcloud_has_what_a_job_by_terraform_has(guide: str, repository: Path) -> None:
+    run, update = (words for words in calls(guide) if words[2:4] == ["flex-template", "run"])
+    assert update == [*run, "--update"]
+    terraform = (repository / "deploy" / "dataflow" / "main.tf").read_text(encoding="utf-8")
+    said = {one.removeprefix("--parameters=").lstrip("-").partition("=")[0].replace("-", "_") for one in run}
+    # public addresses are turned off by another name; numbers of workers have values that Dataflow chooses
+    for name in re.findall(
+        r"^  (sdk_container_image|service_account_email|subnetwork|\w+_location|enable_\w+) ", terraform, re.MULTILINE
+    ):
+        assert name in said
+    assert {"settings", "disable_public_ips"} <= said
 
 
 def test_every_file_of_the_folder_is_in_the_guide(guide: str, repository: Path) -> None:
