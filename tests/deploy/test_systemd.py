@@ -129,6 +129,18 @@ def test_mosquitto_of_the_units_has_all_shipped_settings() -> None:
     assert shipped <= here
 
 
+def test_the_guide_says_for_how_long_the_memory_of_mosquitto_is_enough() -> None:
+    assert "memory_limit" not in re.sub("#.*", "", text(SETTINGS / "mosquitto.conf")), "it ends the broker"
+    page = " ".join(text(ROOT / "docs" / "guides" / "one-machine.md").split())
+    (said,) = re.findall(
+        r"take (\d+) bytes for each\. `MemoryMax` of its unit, (\d+) MB, holds ([\d.]+) million: (\d+) hours", page
+    )
+    size, megabytes, millions, hours = (float(one) for one in said)
+    assert read_unit("quiltstream-mosquitto").one("MemoryMax") == f"{megabytes:.0f}M"
+    assert megabytes * 2**20 / size == pytest.approx(millions * 1e6, rel=0.05)
+    assert hours == pytest.approx(millions * 1e6 / 60_000, rel=0.05)
+
+
 def test_the_checks_of_the_guide_need_no_unit_that_runs(tmp_path: Path) -> None:
     """The guide's words, on the shipped files, with neither a ledger nor what systemd lays into its own folder."""
     etc = tmp_path / "etc"
