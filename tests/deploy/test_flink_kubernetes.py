@@ -209,7 +209,7 @@ def test_the_workers_port_is_the_jobs() -> None:
     # a pod keeps its network when a container of it is started again, so there is nobody to watch
     assert worker["args"] == services()["worker"]["command"][:3]
     assert (
-        manifest("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+        manifest("Deployment")["spec"]["template"]["spec"]["containers"][0]["command"]
         == services()["ledger-metrics"]["command"]
     )
 

@@ -276,7 +276,8 @@ def test_every_alert_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guide", "shipped"), [("dataflow.md", "dataflow/settings.yaml"), ("helm.md", "helm/quiltstream/values.yaml")]
+    ("guide", "shipped"),
+    [("dataflow.md", "dataflow/settings.yaml"), ("helm.md", "helm/quiltstream/example-values.yaml")],
 )
 def test_a_guide_says_that_the_noise_of_the_shipped_settings_drowns_counts(
     guide: str, shipped: str, tmp_path: Path

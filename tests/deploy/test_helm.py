@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from .flink_files import FLINK, ROOT, manifests, run, text
 
 CHART = ROOT / "deploy" / "helm" / "quiltstream"
 RELEASE = "quiltstream"
+
+#: The values of an example: the chart has no job of its own.
+EXAMPLE = ["--values", str(CHART / "example-values.yaml")]
 
 #: Helm as a Go module knows no release of Kubernetes but an old one.
 VERSION = ["--kube-version", "1.31.0"]
@@ -36,10 +40,11 @@ def helm(tool: Callable[[str], str], tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def rendered(helm: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
-    """What Helm makes of the chart under some values."""
+    """What Helm makes of the chart under some values, and those of the example unless others are given."""
 
     def render(*words: str) -> list[dict[str, Any]]:
-        return list(yaml.safe_load_all(helm("template", RELEASE, str(CHART), "--namespace", RELEASE, *words)))
+        values = () if "--values" in words else EXAMPLE
+        return list(yaml.safe_load_all(helm("template", RELEASE, str(CHART), "--namespace", RELEASE, *values, *words)))
 
     return render
 
@@ -58,9 +63,9 @@ def of(kind: str, name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
 def test_helm_and_the_kubernetes_schemas_accept_the_chart(
     runner: str, helm: Callable[..., str], tool: Callable[[str], str], tmp_path: Path
 ) -> None:
-    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--set", f"runner={runner}")
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *EXAMPLE, "--set", f"runner={runner}")
     made = tmp_path / "made.yaml"
-    made.write_text(helm("template", RELEASE, str(CHART), "--set", f"runner={runner}"), encoding="utf-8")
+    made.write_text(helm("template", RELEASE, str(CHART), *EXAMPLE, "--set", f"runner={runner}"), encoding="utf-8")
     said = run([tool("kubernetes-validate"), "--strict", str(made)])
     unknown = [line for line in said.splitlines() if "passed" not in line]
     assert [line.partition("kind ")[2].partition(" ")[0] for line in unknown] == ["FlinkDeployment"] * (
@@ -105,6 +110,103 @@ def test_the_package_reads_the_settings_that_the_chart_makes(
     assert data["roster.csv"] == text(FLINK / "settings" / "roster.csv")
 
 
+def own(tmp_path: Path, **gateway: Any) -> tuple[list[str], dict[str, Any]]:
+    """Values of an operator that say as little as a job and a gateway may, and the job."""
+    job = {
+        "source": {"kafka": {"servers": "kafka:9092", "topic": "t"}},
+        "readings": {
+            "series": {"topic": 2},
+            "time": {"path": "t"},
+            "time_unit": "s",
+            "value": {"path": "w"},
+            "unit": "W",
+        },
+        "slots": {"interval": "1h"},
+        "states": {"edges": [500], "unit": "W"},
+        "model": "model.json",
+        "windows": {"size": "7d", "start": "2026-01-01"},
+        "privacy": {"epsilon": 1.0},
+        "sink": {"kafka": {"servers": "kafka:9092", "topic": "r"}},
+        "query": "q",
+        "domain": "d",
+    }
+    said = {"mqtt": {"host": "broker", "client_id": "g", "user": "u"}, **gateway}
+    document = {"settings": job, "roster": "series\nm1\n", "model": "{}", "gateway": {"settings": said}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return ["--values", str(tmp_path / "own.yaml")], job
+
+
+@pytest.mark.assures("deployments", "What values leave out of a job is left out: no example is mixed into it")
+def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
+    rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    words, job = own(tmp_path, forward={"topics": ["m/+"], "to": {"folder": {"path": "/var/lib/quiltstream/spool"}}})
+    data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words, "--set", "runner=flink"))["data"]
+    added = {"ledger": load_settings(data["settings.yaml"]).ledger, "roster": "roster.csv"}
+    assert yaml.safe_load(data["settings.yaml"]) == job | added
+    gateway = GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
+    assert gateway.back is None
+    assert gateway.forward is not None
+
+
+@pytest.mark.assures("deployments", "What values leave out of a job is left out: no example is mixed into it")
+def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str], tmp_path: Path) -> None:
+    told = helm("template", RELEASE, str(CHART), code=1)
+    example = yaml.safe_load(text(CHART / "example-values.yaml"))
+    needed = {name for name, field in Settings.model_fields.items() if field.is_required()}
+    for name in needed | {"source", "readings", "sink"}:
+        assert f"settings: {name} is required" in told
+        assert name in example["settings"]
+    assert "gateway.settings: mqtt is required" in told
+    assert "roster" in told
+    # where there is no gateway none is missed
+    (tmp_path / "alone.yaml").write_text(yaml.safe_dump(example | {"gateway": {"enabled": False}}), encoding="utf-8")
+    helm("template", RELEASE, str(CHART), "--values", str(tmp_path / "alone.yaml"))
+
+
+def test_what_values_say_of_the_gateways_files_is_kept(
+    rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    rejects = {"file": "/var/lib/quiltstream/letters.jsonl", "encrypted": {"public_key": "age1x"}}
+    back = {
+        "from": {"kafka": {"servers": "kafka:9092", "topic": "r"}},
+        "prefix": "p",
+        "state": "/var/lib/quiltstream/s.db",
+    }
+    forward = {"topics": ["m/+"], "to": {"kafka": {"servers": "kafka:9092", "topic": "t"}}, "rejects": rejects}
+    words, _ = own(tmp_path, forward=forward, back=back, metrics={"every": "1min"})
+    data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words))["data"]
+    said = yaml.safe_load(data["gateway.yaml"])
+    assert (said["forward"], said["back"]) == (forward, back)
+    assert said["metrics"] == {"every": "1min", "port": 9464}
+
+
+def test_a_key_of_the_secret_that_looks_like_a_number_is_text(rendered: Callable[..., list[dict[str, Any]]]) -> None:
+    for runner in ("prism", "flink"):
+        made = rendered("--set", f"runner={runner}", "--set-string", "ledger.key=1.0")
+        found = re.findall(r"'subPath': ([^,]+),", str(made))
+        assert set(found) == {"'1.0'"}, runner
+
+
+@pytest.mark.assures("deployments", "With the chart, on Prism too, Prometheus reaches the ledger's page")
+def test_the_ledgers_page_is_served_on_prism_and_open_to_prometheus(
+    rendered: Callable[..., list[dict[str, Any]]],
+) -> None:
+    made = rendered()
+    pod = of("Deployment", f"{RELEASE}-ledger-metrics", made)["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == yaml.safe_load(text(CHART / "values.yaml"))["live"]["image"]
+    # the image's own words would begin a second job
+    python, program, settings, _ = container["command"]
+    assert (python, settings) == ("python", "/etc/quiltstream/settings.yaml")
+    live = text(ROOT / "deploy" / "command" / "Dockerfile").split(" AS live\n")[1].split("\nFROM ")[0]
+    assert f"COPY deploy/prometheus/{Path(program).name} {Path(program).parent}/\n" in live
+    policy = of("NetworkPolicy", f"{RELEASE}-ledger-metrics", made)["spec"]
+    assert policy["podSelector"]["matchLabels"] == pod["metadata"]["labels"]
+    (port,) = container["ports"]
+    assert [one["port"] for one in policy["ingress"][0]["ports"]] == [port["containerPort"]]
+
+
 @pytest.mark.parametrize("name", ["gateway", "live"])
 def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered()
@@ -135,13 +237,15 @@ def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable
         ("ledger.url=postgresql+psycopg://q:hush@db/ledger", "ledger.url"),
         ("settings.ledger=x", "settings"),
         ("live.image=here/live", "live.image"),
+        ("settings.live.metrics_port=9000", "settings.live.metrics_port"),
         ("gateway.settings.mqtt.password=hush", "mqtt"),
+        ("gateway.settings.metrics.port=9000", "gateway.settings.metrics.port"),
         ("gateway.storage=much", "gateway.storage"),
         ("colour=1", "colour"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused_by_name(words: str, said: str, helm: Callable[..., str]) -> None:
-    told = helm("template", RELEASE, str(CHART), "--set", words, code=1)
+    told = helm("template", RELEASE, str(CHART), *EXAMPLE, "--set", words, code=1)
     assert "values don't meet the specifications of the schema" in told
     assert said in told.replace(".", " ").replace("/", " ") or said in told
 

@@ -9,19 +9,19 @@
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* The gateway's settings: the chart says where its password and its files are, and the port of its counts. */}}
+{{/* The gateway's settings: the chart says where its password is; and its files and the port of its counts, where left out. */}}
 {{- define "quiltstream.gateway" -}}
 {{- $gateway := deepCopy .Values.gateway.settings -}}
 {{- if .Values.gateway.secret -}}
 {{- $_ := set $gateway.mqtt "password" (dict "file" "/run/secrets/mqtt/password") -}}
 {{- end -}}
-{{- if $gateway.forward -}}
-{{- $_ := set $gateway.forward "rejects" "/var/lib/quiltstream/rejects.jsonl" -}}
+{{- with $gateway.forward -}}
+{{- $_ := merge . (dict "rejects" "/var/lib/quiltstream/rejects.jsonl") -}}
 {{- end -}}
-{{- if $gateway.back -}}
-{{- $_ := set $gateway.back "state" "/var/lib/quiltstream/gateway-sent.db" -}}
+{{- with $gateway.back -}}
+{{- $_ := merge . (dict "state" "/var/lib/quiltstream/gateway-sent.db") -}}
 {{- end -}}
-{{- $_ := set $gateway "metrics" (dict "every" "30s" "port" 9464) -}}
+{{- $_ := set $gateway "metrics" (merge (dict "port" 9464) ($gateway.metrics | default dict)) -}}
 {{- toYaml $gateway -}}
 {{- end -}}
 
