@@ -636,7 +636,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
 )
 @click.option("--epsilon", type=float, help="Loss you accept [default: the settings', or 1]")
 @click.option("--error", metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want.")
-@click.option("--mechanism", metavar="NAME", help="Plan with this one [default: the settings', or the least noise]")
+@click.option("--mechanism", metavar="NAME", help="Plan with this one [default: the least noise]")
 @click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
 @click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
 @click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")

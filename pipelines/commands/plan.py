@@ -105,11 +105,15 @@ def plan(
     subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options, output)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
-    start = starting_settings(subject, found) if found.chosen.hides_neighbours else None
+    chosen = found.chosen
+    why_not = "" if chosen.in_settings else ", which settings cannot name"
+    if not chosen.hides_neighbours:
+        why_not = f" does not protect {chosen.leaves}"
+    start = None if why_not else starting_settings(subject, found)
     if start is None and output is not None:
         raise CommandError(
-            f"-o {output}: {found.chosen.name} does not protect {found.chosen.leaves}, so no settings start from it; "
-            "plan another mechanism, or leave -o out"
+            f"-o {output}: {chosen.name}{why_not}, so no settings start from it; plan another mechanism, or leave -o "
+            "out"
         )
     if picture is not None:
         _draw(picture, subject, found)
@@ -233,10 +237,11 @@ def starting_settings(subject: Subject, found: Utility) -> str:
     """
     document, purpose = json.loads(json.dumps(subject.document, default=str)), found.purpose
     window, said = _window(found, subject.longest)
-    privacy = {**document["privacy"], "epsilon": purpose.epsilon, "guarantee": purpose.guarantee}
-    if found.chosen.in_settings:
-        privacy["mechanism"] = found.chosen.name
-    document["privacy"] = privacy
+    document["privacy"] |= {
+        "epsilon": purpose.epsilon,
+        "guarantee": purpose.guarantee,
+        "mechanism": found.chosen.name,
+    }
     if ledger := document.get("ledger"):  # the file is public
         document["ledger"] = StoreAddress(ledger).public or ledger
     length = window * subject.interval_us
@@ -381,6 +386,13 @@ def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
     """The purpose of the settings with what the command line changes."""
     if options.mechanism is not None and options.mechanism not in METHODS:
         raise CommandError(f"--mechanism is {options.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+    if options.mechanism is not None and known.get("guarantee") != "window" and not METHODS[options.mechanism].endless:
+        raise CommandError(
+            f"--mechanism is {options.mechanism}, which has no bound for an endless stream: plan another one, or "
+            "settings that say privacy.guarantee: window"
+        )
+    if options.largest_share is not None and options.rule is None:
+        raise CommandError("--largest-share is for the check of a rule: give --rule, or leave it out")
     known |= {
         name: value
         for name, value in (("group", options.group), ("epsilon", options.epsilon), ("mechanism", options.mechanism))

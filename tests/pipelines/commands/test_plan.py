@@ -86,6 +86,7 @@ def test_planned_settings_are_accepted_and_reach_the_requested_error(tmp_path: P
     found = yaml.safe_load((tmp_path / "planned.yaml").read_text(encoding="utf-8"))
     assert found["privacy"]["mechanism"] == "forward-backward"
     assert done.said("the settings name mqm-approx; what follows is for forward-backward")
+    assert call("plan", "--help").said("Plan with this one [default: the least noise]")
     dry = call("run", "--dry-run", "--json", tmp_path / "planned.yaml").ended(0)
     said = json.loads(dry.out)
     assert said["relative_error"] <= 0.2
@@ -169,14 +170,18 @@ def test_inapplicable_mechanisms_name_alternatives_as_spelt_in_settings(tmp_path
     assert not done.said("use mqm_approx")
 
 
-def test_no_budget_is_raised_and_no_unprotected_noise_is_written(tmp_path: Path) -> None:
+def test_no_budget_is_raised_and_no_settings_start_from_noise_they_cannot_have(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 2.0, "mechanism": "mqm-approx"})
     call("plan", made.settings, "--epsilon", "5").ended(2, "--epsilon is 5, above privacy.budget 2")
     new = tmp_path / "new.yaml"
     call("plan", made.settings, "--mechanism", "entry-dp", "-o", new).ended(
         2, "entry-dp does not protect correlated slots, so no settings start from it"
     )
+    call("plan", made.settings, "--mechanism", "mqm-approx-spectral", "-o", new).ended(
+        2, "mqm-approx-spectral, which settings cannot name, so no settings start from it"
+    )
     assert not new.exists()
+    assert planned(made.settings, "--mechanism", "mqm-approx-spectral")["settings"] is None
     said = planned(made.settings, "--mechanism", "entry-dp")
     assert said["settings"] is None
     assert said["odds"][0]["epsilon"] == said["loss"] > 1.5
@@ -245,7 +250,10 @@ def test_a_plan_without_a_roster_is_for_one_series_and_states_it(tmp_path: Path)
         (("settings.yaml", "--epsilon", "0"), "epsilon is 0"),
         (("settings.yaml", "--epsilon", "nan"), "epsilon is nan"),
         (("settings.yaml", "--mechanism", "magic"), "--mechanism is 'magic', but must be one of mqm-approx"),
+        (("--model", "model.json", "--mechanism", "group-dp"), "group-dp, which has no bound for an endless stream"),
+        (("settings.yaml", "--mechanism", "gk16"), "settings that say privacy.guarantee: window"),
         (("settings.yaml", "--rule", "many"), "rule is 'many'"),
+        (("settings.yaml", "--largest-share", "12%"), "--largest-share is for the check of a rule: give --rule"),
         (("settings.yaml", "--rule", "2/90", "--largest-share", "1%"), "largest share is 0.01"),
         (("settings.yaml", "--picture", "plan.jpg"), "--picture is plan.jpg, but must end with .svg or .png"),
         (("settings.yaml", "-o", "elsewhere/planned.yaml"), "write beside it"),
@@ -260,6 +268,7 @@ def test_an_impossible_plan_is_refused_with_the_cause(
 ) -> None:
     job(tmp_path)
     model(tmp_path, bare=True)
+    model(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = call("plan", *words).ended(2)
     assert message in " ".join(done.err.split()), done.err
