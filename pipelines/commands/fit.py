@@ -200,11 +200,11 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
             raise CommandError(f"--certify: {error}") from error
     if choice.belief == "pooled":
         return model
+    epsilon = settings.privacy.epsilon
     kept_paths = None if paths is None else [paths[name] for name in chosen.series]
     if choice.belief == "periodic":
         with working("finding the noise of a kernel for every slot of the day, and what each series loses"):
-            return periodic_model(model, kept_paths)
-    epsilon = settings.privacy.epsilon
+            return periodic_model(model, kept_paths, epsilon)
     with working(f"finding the noise that each of {len(chosen.series):,} series needs"):
         made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
     cover = made.diagnostics["cover"]
@@ -773,7 +773,7 @@ def _shown(value: float | None, digits: int = 2) -> str:
 _MOST_RHYTHM_ROWS = 20_000
 
 
-def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
+def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: float) -> Model:
     """The model with a kernel for every slot of the day in the place of the pooled chain.
 
     The rows are rounded to few decimals, and the rounded chain is what is believed.
@@ -794,9 +794,10 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
     try:
         chain = PeriodicChain([rounded_rows(rows) for rows in pooled_rhythm(paths, k, day)])
         sigma = 1 / endless(chain, 1.0).density
+        at = sigma if epsilon == 1 else 1 / endless(chain, epsilon).density
     except (ChainError, NotContracting) as error:
         raise CommandError(f"{error} (--edges make the bins; --belief level needs no kernel for each slot)") from error
-    checks = check(paths, k, model.interval_us, sigma)
+    checks = check(paths, k, model.interval_us, at, epsilon)
     own = checks["rhythm"]
     return replace(
         model,
@@ -807,7 +808,15 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None) -> Model:
             f"{PSEUDO_VISITS} pseudo-visits",
             outside=own["series"] - own["within"] if "within" in own else model.provenance.outside,
         ),
-        diagnostics={**model.diagnostics, "rhythm": {"sigma": sigma, "slots": day, "checks": checks}},
+        diagnostics={
+            **model.diagnostics,
+            "rhythm": {
+                "sigma": sigma,
+                "slots": day,
+                "checked": {"epsilon": epsilon, "sigma": at},
+                "checks": checks,
+            },
+        },
     )
 
 

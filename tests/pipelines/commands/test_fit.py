@@ -322,6 +322,29 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
     assert pl.read_parquet(tmp_path / "releases.parquet")["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_a_rhythm_is_checked_at_the_noise_of_the_settings_epsilon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def noted(*given: Any, **named: Any) -> Any:
+        asked.append(given[3:])
+        return check(*given, **named)
+
+    monkeypatch.setattr("quiltstream.pipelines.commands.fit.check", noted)
+    privacy = {"epsilon": 4.0, "mechanism": "forward-backward"}
+    made = job(tmp_path, model="model.json", states={"edges": [500, 1000], "unit": "W"}, privacy=privacy)
+    done = call("fit", made.settings, "--belief", "periodic").ended(0)
+    dry = json.loads(call("run", "--dry-run", "--json", made.settings).ended(0).out)
+    found = Model.load(tmp_path / "model.json").diagnostics["rhythm"]
+    sigma = found["checked"]["sigma"]
+    assert sigma == pytest.approx(dry["sigma"], rel=2e-3)
+    assert found["sigma"] > 2 * sigma
+    assert asked == [(sigma, 4.0)]
+    assert done.said(f"at epsilon 4 and its noise, sigma {sigma:.4g}")
+
+
 def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path) -> None:
     path = write_as("csv", tmp_path / "history.csv", readings())
     words = [*OPTIONS[:-3], "7h", *OPTIONS[-2:]]
