@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..privacy.estimation.drift import Drift, drift_test
+from ..privacy.models.classes import has_quilts
 from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ..schemas.states import StateSpace
@@ -109,13 +110,16 @@ def stretches_by(schedule: Schedule, grid: SlotGrid, slot: int) -> int:
 
 
 class DriftWatch:
-    """Looks at each stretch from a slot on once, when all its windows are on record."""
+    """Looks at each stretch from a slot on once, when all its windows are on record, and at the last one before it."""
 
     def __init__(self, store: Store, registration: Registration, first_missing: int | None) -> None:
         self._store = store
         self._held = registration
         self._grid = SlotGrid(**registration.domain.grid)
-        self._next = 1 if first_missing is None else self._whole(first_missing) + 1
+        # what was charged last may be so after the last look of the job before
+        self._next = 1 if first_missing is None else max(1, self._whole(first_missing))
+        self._never = _never(registration)
+        self._told: str | None = None
         self._before = sum(self._stretches(one) for one in _ended_for(store, registration))
 
     def _whole(self, slot: int) -> int:
@@ -126,25 +130,34 @@ class DriftWatch:
         """How many looks there were at a query that was ended."""
         return stretches_by(ended.query.schedule, self._grid, ended.query.schedule.covered.stop)
 
-    def look(self, first_missing: int | None) -> list[str]:
-        """What the stretches say that are complete now, if they contradict the belief.
+    def look(self, first_missing: int | None) -> list[tuple[str, str]]:
+        """What the stretches say that are complete now, if they contradict the belief, or why none can be judged.
+
+        Returns:
+            Kinds of news, and the news.
 
         Raises:
             StoreError: the ledger cannot be read.
         """
         query = self._held.query
-        if query.most > 1 or query.mechanism in ("none", TRANSITIONS):
+        if query.mechanism in ("none", TRANSITIONS):
             return []
         end = first_missing
         if end is None:
             end = query.schedule.covered.stop
-        warnings: list[str] = []
-        for number in range(self._next, self._whole(end) + 1):
+        news: list[tuple[str, str]] = []
+        why = self._never
+        for number in () if why else range(self._next, self._whole(end) + 1):
             found = self.judge(number)
             if found is not None and found.drifted:
-                warnings.append(self._text(number, found))
+                news.append(("drift", self._text(number, found)))
+            elif found is not None and not found.judged:
+                why = found.reason
         self._next = max(self._next, self._whole(end) + 1)
-        return warnings
+        if why is not None and why != self._told:
+            self._told = why
+            news.append(("model", f"drift is {why}; see docs/estimates.md"))
+        return news
 
     def judge(self, number: int) -> Drift | None:
         """One stretch against every belief that holds; ``None`` where rows are missing, or no belief holds in all."""
@@ -185,6 +198,18 @@ class DriftWatch:
             f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
             "on that belief: fit a model anew, and see docs/estimates.md"
         )
+
+
+def _never(held: Registration) -> str | None:
+    """Why no stretch of a query can be judged, if that is so."""
+    if held.query.most > 1:
+        return "not judged: a series is in several groups"
+    if held.query.bins is not None:
+        return "not judged: bins are several states each"
+    for *_, (_, belief) in held.domain.histories:
+        if not has_quilts(belief_from_dict(belief)):
+            return f"not judged: there is no test for a belief of kind {belief['kind']}"
+    return None
 
 
 def _believed(history: History, start: int, stop: int) -> tuple[int | None, dict[str, Any]] | None:

@@ -188,8 +188,8 @@ class LiveJob:
         if self.memory is not None:
             held = self.follower.registration
             self.memory.note(self.follower.store, held.query.name, held, underway=True)
-        for news in () if self.drift is None else self.drift.look(progress.first_missing):
-            say("drift", news)
+        for kind, news in () if self.drift is None else self.drift.look(progress.first_missing):
+            say(kind, news)
         return progress
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from quiltstream.pipelines import estimation
-from quiltstream.pipelines.drift import published_between
+from quiltstream.pipelines.drift import DriftWatch, published_between
 from quiltstream.pipelines.live import command
 from quiltstream.privacy import BinaryInterval, DobrushinBounds, MarkovChain, MixingBounds
 from quiltstream.privacy.models import belief_from_dict, mixing_bounds
@@ -309,6 +309,28 @@ def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> Non
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.05, "gap": 0.3}, privacy={"epsilon": 90.0})
     done = run(one, "--json").ended(0)
     assert said(done, "drift") == []
+
+
+def test_a_job_begun_anew_judges_the_last_stretch_or_states_once_why_none(tmp_path: Path) -> None:
+    """The last window of a stretch may be charged after the last look of the job before."""
+    one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.19, "gap": 0.9}, privacy={"epsilon": 90.0})
+    quiet = [(home, stamp, 0.05) for home, stamp, _ in readings(9)]
+    write_csv(tmp_path / "inbox" / "0.csv", quiet)
+    assert run(one).code == 0
+    with store(one) as ledger:
+        held = present(ledger.registered("streets", "daily"))
+        ((kind, _),) = DriftWatch(ledger, held, 7 * DAY).look(7 * DAY)
+        assert kind == "drift"
+        assert DriftWatch(ledger, held, 7 * DAY - 1).look(7 * DAY - 1) == []
+        belief = DobrushinBounds.of(MarkovChain([[0.9, 0.1], [0.4, 0.6]])).to_dict()
+        for other, why in (
+            (replace(held, query=replace(held.query, multiplicity=2)), "a series is in several groups"),
+            (replace(held, query=replace(held.query, header={"bins": [500.0]})), "bins are several states each"),
+            (replace(held, domain=replace(held.domain, belief=belief)), "a belief of kind dobrushin-bounds"),
+        ):
+            watch = DriftWatch(ledger, other, None)
+            ((kind, text),) = watch.look(None)
+            assert (kind, why in text, watch.look(None)) == ("model", True, [])
 
 
 def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
