@@ -6,9 +6,10 @@ The private key is a file of the operator alone; no job, worker or settings file
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def open_letters(key: Path, files: Sequence[Path]) -> int:
     lost = moved = 0
     for file in files:
         for row in _rows(file):
+            if row is None:
+                lost += 1
+                continue
             letter = row.get("letter")
             if not letter:
                 continue
@@ -65,7 +69,9 @@ def open_letters(key: Path, files: Sequence[Path]) -> int:
             click.echo(json.dumps(_shown(inside)))
     if lost:
         click.echo(
-            f"{plural(lost, 'letter')} could not be opened: for another key, or damaged, or no message inside", err=True
+            f"{plural(lost, 'letter')} could not be opened: for another key, or damaged, or no message inside, or in a "
+            "line that is no row",
+            err=True,
         )
     if moved:
         stand = "stands" if moved == 1 else "stand"
@@ -83,16 +89,16 @@ def _private_key(path: Path) -> bytes:
     return found
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file of rejects."""
+def _rows(path: Path) -> Iterator[dict[str, Any] | None]:
+    """The rows of a file of rejects; ``None`` for a line that is none."""
     try:
         if str(path) == _STDIN:
-            yield from map(_line, sys.stdin.buffer)
+            yield from _lines(sys.stdin.buffer)
             return
         with open_regular(path) as stream:
-            if stream.read(1) == b"{":
+            if stream.read(1) in (b"{", b"\n", b"\r"):
                 stream.seek(0)
-                yield from map(_line, stream)
+                yield from _lines(stream)
                 return
         yield from read_rows(path, DEAD_LETTERS).to_pylist()
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -102,11 +108,21 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         ) from None
 
 
-def _line(line: bytes) -> dict[str, Any]:
-    found = json.loads(line)
-    if not isinstance(found, dict):
+def _lines(stream: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:
+    broken = rows = 0
+    for line in filter(bytes.strip, stream):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            broken += 1
+            continue
+        rows += 1
+        yield found
+    if broken and not rows:
         raise TypeError("no row")
-    return found
+    yield from itertools.repeat(None, broken)
 
 
 def _shown(inside: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,18 @@ def test_a_file_without_a_key_is_reported_without_its_content(tmp_path: Path, ke
     assert not text or text not in done.err
 
 
-@pytest.mark.parametrize("data", [b"a,b\n1,2\n", b'{"a": \n', b"PAR1", b"{}\n[1]\n"])
+@pytest.mark.parametrize("first", [b"", b"\n"])
+def test_lines_that_are_no_row_are_counted_and_blank_ones_skipped(tmp_path: Path, key: Path, first: bytes) -> None:
+    one, two, three = (value for _, value, _ in reject_messages(batch(made(key)), "json"))
+    path = tmp_path / "rejects.jsonl"
+    path.write_bytes(first + b"\n".join((one, b" ", two[:-9], b"[1]", b'{"a":' * 99_999, b"", three)))
+    done = call("letters", "open", "--key", key, path).ended(
+        1, "3 letters could not be opened", "a line that is no row"
+    )
+    assert [json.loads(line)["position"] for line in done.out.splitlines()] == [5, 7]
+
+
+@pytest.mark.parametrize("data", [b"a,b\n1,2\n", b'{"a": \n', b"PAR1", b"{]\n[1]\n"])
 def test_a_file_without_dead_letters_is_reported(tmp_path: Path, key: Path, data: bytes) -> None:
     made(key)
     path = tmp_path / "rejects.jsonl"
