@@ -735,6 +735,8 @@ def show(
     from .commands.show import show as show_view
 
     if tidy or format_ is not None or output is not None:
+        if as_json:
+            raise click.UsageError("--json is of what is shown; of a table (--tidy, --format, -o) give --format json")
         write_table(releases, View(**view), format_ or "csv", output)
     else:
         show_view(releases, View(**view), as_json=as_json)

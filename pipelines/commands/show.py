@@ -100,8 +100,22 @@ def _check_no_order(view: View) -> None:
         )
 
 
+def _check_whole(view: View) -> None:
+    """Refuse what a table, which has all windows and classes, would leave out."""
+    fields = {"window": "window", "class": "of_class", "duration": "duration", "quantiles": "quantiles",
+              "mean": "ends", "change": "change", "profile": "profile", "edge": "edge"}  # fmt: skip
+    if view.period is None:
+        fields["level"] = "level"
+    for option in (name for name, field in fields.items() if getattr(view, field) != getattr(View(), field)):
+        raise CommandError(
+            f"--{option}: a table (--tidy, --format, -o) has all windows and counts, and this is not for it"
+            f"{' without --sum' if option == 'level' else ''}; leave it out"
+        )
+
+
 def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
     """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
+    _check_whole(view)
     if output is not None:
         from ..connectors.job_io import check_output  # noqa: PLC0415 - with the settings, which take long to import
 

@@ -179,6 +179,8 @@ def test_a_table_of_sums_lists_the_summed_releases(month: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(call("show", month, "--key", "north", "--sum", "month", "--tidy").out)))
     assert [(row["windows"], row["bin"]) for row in rows[::3]] == [("29", "below 250 W"), ("6", "below 250 W")]
     assert len(rows[0]["release_ids"].split()) == 29
+    half = call("show", month, "--key", "north", "--sum", "month", "--tidy", "--level", "0.5").ended(0)
+    assert {row["level"] for row in csv.DictReader(io.StringIO(half.out))} == {"0.5"}
     assert float(rows[0]["high"]) - float(rows[0]["count"]) == float(rows[0]["half_width"])
 
 
@@ -208,10 +210,27 @@ def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path
         ((month, "--zone", "Mars"), "--zone: timezone 'Mars' is unknown; use an IANA name such as UTC", 2),
         ((month, "--zone", "", "--sum", "day"), "--zone: timezone '' is unknown", 2),
         ((month, "--zone", "Berlin", "--tidy"), "--zone: timezone 'Berlin' is unknown", 2),
+        *(
+            ((month, "--tidy", *words.split()), f"{words.split()[0]}: a table (--tidy, --format, -o) has all", 2)
+            for words in (
+                "--window nonsense",
+                "--class 18:00",
+                "--duration",
+                "--quantiles 0.5",
+                "--mean 0,",
+                "--change",
+                "--profile",
+                "--edge 250",
+                "--level 0.5",
+            )
+        ),
+        ((month, "-o", tmp_path / "x.csv", "--duration"), "--duration: a table (--tidy, --format, -o) has all", 2),
+        ((month, "--tidy", "--json"), "of a table (--tidy, --format, -o) give --format json", 2),
         ((tmp_path / "absent.parquet",), "there is no such file", 5),
     ):
         done = call("show", *words)
         assert (done.code, done.said(text), done.out) == (code, True, ""), (words, done.err)
+    assert not (tmp_path / "x.csv").exists()
     assert call("show", written(tmp_path / "none.parquet", [])).said("nothing was released there")
 
 
