@@ -349,6 +349,9 @@ class StandardInput(PartitionedSource):
 #: Bytes that one batch has at most, about.
 _PIECE_BYTES = 4 << 20
 
+#: Stands for a line that is too long: no text, so that it is a reject at its number.
+_NO_LINE = b"\xff\n"
+
 
 class _Lines:
     """Standard input, read by a thread of its own, so that no call waits for it."""
@@ -362,15 +365,18 @@ class _Lines:
         threading.Thread(target=self._read, args=(stream,), name="quiltstream-stdin", daemon=True).start()
 
     def _read(self, stream: Any) -> None:
-        begun = b""
+        begun, skipping = b"", False
         try:
             # not by the stream: Python aborts where it ends while a thread waits inside of one
             while chunk := os.read(stream.fileno(), 1 << 20):
+                if skipping:
+                    _, feed, chunk = chunk.partition(b"\n")
+                    skipping = not feed
                 begun += chunk
                 end = begun.rfind(b"\n") + 1
-                # it is cut, and what is left of it malformed
                 if not end and len(begun) > LONGEST_LINE:
-                    begun, end = begun + b"\n", len(begun) + 1
+                    # no part of it may be taken for a reading, neither its beginning nor its end
+                    begun, end, skipping = _NO_LINE, len(_NO_LINE), True
                 if end:
                     self._chunks.put(begun[:end])
                     begun = begun[end:]

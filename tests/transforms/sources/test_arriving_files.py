@@ -803,19 +803,20 @@ def test_blank_lines_before_the_header_of_standard_input_are_passed_over(pipe: P
     assert [row["position"] for batch in piece.rejects for row in batch.to_pylist()] == [7]
 
 
-def test_an_endless_line_is_truncated_and_rejected_as_malformed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("long", [b"x" * (1 << 14), b'{"series": "m", "time": 0, "value": 7}' + b" " * (1 << 14)])
+def test_an_overlong_line_of_standard_input_is_one_reject_without_a_reading(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, long: bytes
+) -> None:
+    """Neither its beginning nor its end is one, and the lines behind it have their numbers."""
     monkeypatch.setattr(arriving_files, "LONGEST_LINE", 1 << 12)
     reader = StandardInput(decoder("jsonl")).reader(0, BEGIN)
-    writer = threading.Thread(target=pipe.write, args=(b"x" * (1 << 14) + b"\n" + line(1).encode(),))
-    writer.start()
-    rejected, found = Counter[RejectReason](), list[float]()
-    while not found:
-        piece = next_of(reader)
-        rejected.update(piece.rejected)
-        found += values(piece)
-    writer.join()
-    assert found == [1.0]
-    assert set(rejected) == {RejectReason.MALFORMED_ROW}
+    pipe.write(long)
+    first = next_of(reader)
+    pipe.write(long + line(2).encode() + line(1).encode() + b"{\n")
+    second = next_of(reader)
+    rejects = [batch.to_pylist() for piece in (first, second) for batch in piece.rejects]
+    assert [[row["position"] for row in rows] for rows in rejects] == [[1], [3]]
+    assert (values(first), values(second)) == ([], [1.0])
 
 
 PROGRAM = """
