@@ -27,8 +27,9 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.files import endless, is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 
-#: Compressions that are not read, by the end of the name.
+#: Compressions that are not read, by the end of the name, and what to do.
 _OTHER_COMPRESSIONS = (".zst", ".xz", ".lz4", ".snappy", ".deflate", ".7z")
+_UNREAD = "is compressed in a way that is not read; use .gz, .bz2, .zip with one file in it, or none"
 
 
 WILDCARDS = frozenset("*?[")
@@ -115,10 +116,7 @@ def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -
     whole = Found.together(every)
     for path in whole.paths:
         if path.endswith(_OTHER_COMPRESSIONS):
-            raise SettingsError(
-                f"{setting}: {path} is compressed in a way that is not read; use .gz, .bz2, .zip with one file in "
-                "it, or none"
-            )
+            raise SettingsError(f"{setting}: {path} {_UNREAD}")
     if whole.closed:
         raise SourceFileError(
             "\n".join(
@@ -171,7 +169,7 @@ def is_elsewhere(path: str, setting: str) -> bool:
 def present(patterns: Iterable[str]) -> Found:
     """The files that are there now under absolute paths or patterns, sorted; none is no mistake."""
     whole = Found.together(map(_matches, patterns))
-    whole.paths = sorted(path for path in whole.paths if not path.endswith(_OTHER_COMPRESSIONS))
+    whole.paths.sort()
     return whole
 
 
@@ -334,6 +332,8 @@ def _check_unchanged(path: str, noted: str | None) -> None:
 
 def open_bytes(path: str) -> BinaryIO:
     """Open a file as it is, for reading from any place in it."""
+    if path.endswith(_OTHER_COMPRESSIONS):
+        raise SourceFileError(f"file {path} {_UNREAD}")
     try:
         if is_local(path):
             return open_regular(Path(path))

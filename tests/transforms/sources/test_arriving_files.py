@@ -296,6 +296,19 @@ def test_parquet_values_that_no_column_can_hold_are_a_damaged_file(tmp_path: Pat
     assert damaged > 20
 
 
+@pytest.mark.parametrize("name", ["0.csv.zst", "0.jsonl.xz", "0.avro.snappy"])
+def test_a_file_of_a_compression_that_is_not_read_is_one_reject(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    form = name.split(".")[1]
+    (tmp_path / name).write_bytes(b"packed")
+    reader = ArrivingFiles(decoder(form), (str(tmp_path / "*"),)).reader(0, BEGIN)
+    pieces = rest_of(reader)
+    assert rejected(pieces) == {RejectReason.DAMAGED_SOURCE: 1}
+    assert pieces[0].lost_us is not None
+    assert f"{name} is compressed in a way that is not read; use .gz, .bz2, .zip" in caplog.text
+
+
 def test_a_damaged_archive_of_any_compression_is_one_reject(tmp_path: Path) -> None:
     text = "series,time,value\n" + "".join(f"a,{ORIGIN + n},{n * 7919}\n" for n in range(60))
     for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
