@@ -23,8 +23,8 @@ from ...store.domain_changes import SourceId
 from ...store.errors import StoreMissing
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.kafka.client import Cluster, KafkaUnavailableError, look
-from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIdentities
+from ...transforms.kafka.client import LOOK_S, Cluster, KafkaUnavailableError, look
+from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIdentities, compacted
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
@@ -315,6 +315,12 @@ class Topics(LiveSource):
         try:
             resolved(cluster.options)
             look(cluster, self._given.all_topics)
+            for topic in compacted(cluster, self._given.all_topics, LOOK_S):
+                click.echo(
+                    f"source.kafka: topic {topic} is compacted (cleanup.policy): of the messages of one key only the "
+                    "newest is kept, so windows may lack readings and be called complete; set cleanup.policy=delete",
+                    err=True,
+                )
         except SecretError as error:
             click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
         except KafkaUnavailableError as error:

@@ -299,6 +299,25 @@ class TopicIdentities:
         }
 
 
+def compacted(cluster: Cluster, topics: Iterable[str], timeout_s: float) -> list[str]:
+    """The topics that keep only the newest message of each key, as far as the brokers say."""
+    from confluent_kafka.admin import (  # noqa: PLC0415 - an extra
+        ConfigResource,  # pyright: ignore[reportPrivateImportUsage] - their documented place
+        ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+    )
+
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    found: list[str] = []
+    # held until it has answered: one that is dropped takes its answers along
+    admin = cluster.administer()
+    for topic, told in admin.describe_configs(asked, request_timeout=timeout_s).items():
+        # not every user may see it
+        with suppress(KafkaUnavailableError, TooLate), as_unavailable(topic.name):
+            if "compact" in told.result(timeout_s + 1.0)["cleanup.policy"].value:
+                found.append(topic.name)
+    return found
+
+
 #: Seconds before the same thing is said again.
 _SAID_AGAIN_S = 300.0
 

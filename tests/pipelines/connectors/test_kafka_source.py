@@ -256,6 +256,23 @@ def test_a_refused_login_of_a_source_has_the_exit_code_of_a_sinks(
         patiently("sink.kafka", lambda: _raise(passing=False, login=True))
 
 
+def test_a_compacted_topic_of_the_source_is_reported_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the user may not see the policy, nothing is said, and the job begins."""
+    broker = FakeBroker()
+    topics = [broker.topic(1, name) for name in ("first", "second", "third")]
+    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
+    source = Topics(made(tmp_path, {"topic": None, "topics": topics}))
+    broker.policies = {"first": KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "second": "compact,delete"}
+    source.check()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("source.kafka: topic second is compacted (cleanup.policy): ")
+    broker.policies = {}
+    source.check()
+    assert capsys.readouterr().err == ""
+
+
 def test_topic_ids_are_recorded_and_a_recreated_topic_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +21,10 @@ from confluent_kafka import (
     TopicPartition,
     Uuid,
 )
-from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
+from confluent_kafka.admin import (
+    AclOperation,  # pyright: ignore[reportPrivateImportUsage] - its documented place
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from quiltstream.transforms.kafka.client import Cluster
 
@@ -58,6 +63,8 @@ class FakeBroker:
         self.tells: int | None = None
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
         self.ids: dict[str, Uuid] = {}
+        #: ``cleanup.policy`` where it is not ``delete``, or what the brokers say instead
+        self.policies: dict[str, str | KafkaError] = {}
         self.wrong_port: str | None = None
         #: where the first open transaction of a partition begins
         self.transactions: dict[tuple[str, int], int] = {}
@@ -314,6 +321,20 @@ class FakeAdmin:
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
+
+    def describe_configs(self, resources: list[ConfigResource], *, request_timeout: float) -> dict[ConfigResource, Any]:
+        assert request_timeout > 0
+        policies, client = self._broker.policies, weakref.ref(self)
+
+        def told(name: str, timeout: float) -> dict[str, Any]:
+            assert timeout > 0
+            assert client() is not None, "a client that is dropped takes its answers along"
+            policy = policies.get(name, "delete")
+            if isinstance(policy, KafkaError):
+                raise KafkaException(policy)
+            return {"cleanup.policy": SimpleNamespace(value=policy)}
+
+        return {one: SimpleNamespace(result=partial(told, one.name)) for one in resources}
 
     def describe_topics(
         self, topics: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False
