@@ -90,8 +90,11 @@ _YEAR_1971_US = parse_instant("1971-01-01")
 #: The kind of a stamp that the broker made; ``TIMESTAMP_LOG_APPEND_TIME`` of confluent-kafka, which is an extra.
 _THE_BROKERS = 2
 
-#: The header by which the gateway says that the MQTT broker may have sent a message before.
-REPEATED = ("mqtt-dup", b"1")
+#: The headers by which the gateway says that the MQTT broker may have sent a message before, or had kept it.
+REPEATED = frozenset({("mqtt-dup", b"1"), ("mqtt-retain", b"1")})
+
+#: The header by which the gateway says when it took a message.
+_RECEIVED = "mqtt-received-us"
 
 
 def decoded_by(decoder: MessageDecoder, group: list[Any]) -> tuple[Messages, list[Decoded]]:
@@ -157,15 +160,19 @@ def _set(latest_us: int) -> int | None:
 
 
 def without_second_times(messages: Messages) -> Messages:
-    """The same, but for the stamps of those that may have come before.
+    """The same, but for the times of arrival of those that may have come before: the stamp, and the gateway's header.
 
-    Such a stamp is not when the message came first: a reading without a time of its own would be counted in two slots,
+    Such a time is not when the message came first: a reading without a time of its own would be counted in two slots,
     and the second is a copy, which no belief about the series explains. So it has none, and is rejected.
     """
-    repeated = [REPEATED in one for one in messages.headers]
+    repeated = [not REPEATED.isdisjoint(one) for one in messages.headers]
     if not any(repeated):
         return messages
-    return replace(messages, stamps_us=np.where(repeated, -1, messages.stamps_us))
+    headers = [
+        [pair for pair in one if pair[0] != _RECEIVED] if again else one
+        for one, again in zip(messages.headers, repeated, strict=True)
+    ]
+    return replace(messages, headers=headers, stamps_us=np.where(repeated, -1, messages.stamps_us))
 
 
 #: Messages that are taken from the client at once, and how long it may take to get so many.

@@ -11,7 +11,7 @@ nothing of what it is for is a mistake of the file as a whole: it holds no messa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ from .files import FileDecoder, FileTask
 
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
 
-#: Says that a message may have come before, so that ``received`` is not when it came first. Files may lack it.
-DUP = "dup"
+#: Say that a message may have come before, so that ``received`` is not when it came first. Files may lack them.
+REPEATED = DUP, RETAIN = "dup", "retain"
 
 #: Messages that are decoded at a time; a payload may be large.
 _BATCH = 1_000
@@ -70,7 +70,7 @@ class MessageFileDecoder(FileDecoder):
         def columns(types: dict[str, Any]) -> Columns:
             # a file that is followed may be another than the one that was checked
             _check_types(types, task.path)
-            return _WITH_DUP if DUP in types else _COLUMNS
+            return replace(_COLUMNS, more=tuple(one for one in REPEATED if one in types))
 
         with open_bytes(task.path) as stream:
             yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
@@ -88,7 +88,6 @@ class _MessageColumns(Columns):
 
 
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
-_WITH_DUP = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD, more=(DUP,))
 
 
 class MessageRows:
@@ -124,7 +123,7 @@ _KINDS = {
     TOPIC: frozenset({"string", "bytes", "enum", "fixed"}),
     PAYLOAD: frozenset({"bytes", "string", "enum", "fixed"}),
     RECEIVED: frozenset({"long", "int"}),
-    DUP: frozenset({"boolean"}),
+    **dict.fromkeys(REPEATED, frozenset({"boolean"})),
 }
 
 _UNITS_US = {"ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
@@ -138,7 +137,7 @@ def _check_types(types: dict[str, Any], path: str) -> None:
         if of != {"null"} and not of & kinds:
             raise SettingsError(
                 f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
-                f"text, {RECEIVED} a time stamp, and {DUP} a truth value"
+                f"text, {RECEIVED} a time stamp, {DUP} and {RETAIN} truth values"
             )
 
 
@@ -154,7 +153,7 @@ class _Held:
         """Values as an array, shape (n,), and the places of topics and payloads that are none."""
         if self._name == RECEIVED:
             return pa.array([self._stamp(one) for one in values], pa.int64()), []
-        if self._name == DUP:
+        if self._name in REPEATED:
             # whatever else says something of it, it may have come before
             return pa.array([one is not None and one is not False for one in values], pa.bool_()), []
         if self._name == TOPIC:
@@ -195,8 +194,8 @@ def _payload(value: Any) -> Any:
 def _messages(raw: RawRows) -> Messages:
     count = len(raw.positions)
     stamps = raw.columns[RECEIVED].to_numpy(zero_copy_only=False)
-    if DUP in raw.columns:
-        stamps = np.where(raw.columns[DUP].to_numpy(zero_copy_only=False), -1, stamps)
+    for name in raw.columns.keys() & set(REPEATED):
+        stamps = np.where(raw.columns[name].to_numpy(zero_copy_only=False), -1, stamps)
     return Messages(
         payloads=raw.columns[PAYLOAD].to_pylist(),
         topics=raw.columns[TOPIC].to_pylist(),

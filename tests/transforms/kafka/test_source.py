@@ -441,12 +441,18 @@ def test_reordered_topics_are_refused_where_partition_groups_would_change(broker
     taken_up((second, first), 1, position((first, second), 1))
 
 
-def test_a_possibly_redelivered_message_has_no_time_of_arrival(broker):
+def test_a_possibly_redelivered_or_retained_message_has_no_time_of_arrival(broker):
     topic, now = broker.topic(1), 1_700_000_000_000
     bodies = [json.dumps({"m": "a", "v": number, "t": now + number}).encode() for number in range(4)]
-    again = {1: [("mqtt-dup", b"1")], 2: [("mqtt-dup", b"0")], 3: [("x", b"1"), ("mqtt-dup", b"1")]}
+    again = [
+        [("mqtt-dup", b"0"), ("mqtt-retain", b"0")],
+        [("mqtt-dup", b"1")],
+        [("mqtt-dup", b"0"), ("mqtt-retain", b"1")],
+        [("x", b"1"), ("mqtt-dup", b"1")],
+    ]
     log = broker.topics[topic][0].messages
-    log += [(body, now + number, None, again.get(number)) for number, body in enumerate(bodies)]
+    for number, (body, flags) in enumerate(zip(bodies, again, strict=True)):
+        log.append((body, now + number, None, [*flags, ("mqtt-received-us", b"%d" % (now + number))]))
     plain = {"series": {"path": "m"}, "value": {"path": "v"}, "time_unit": "ms"}
 
     def found(time: Any) -> tuple[list[float], list[Any]]:
@@ -458,7 +464,8 @@ def test_a_possibly_redelivered_message_has_no_time_of_arrival(broker):
         return read, [row["position"] for batch in piece.rejects for row in batch.to_pylist()]
 
     assert found({"path": "t"}) == ([0.0, 1.0, 2.0, 3.0], [])
-    assert found({"stamp": True}) == ([0.0, 2.0], [1, 3])
+    assert found({"stamp": True}) == ([0.0], [1, 2, 3])
+    assert found({"header": "mqtt-received-us"}) == ([0.0], [1, 2, 3])
 
 
 @pytest.mark.assures(

@@ -52,7 +52,7 @@ def test_redelivered_messages_without_a_time_of_arrival_need_a_time_field(tmp_pa
     target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
     for number in range(4):
         one = record(number)
-        target.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number % 2 == 1))
+        target.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number == 1, retain=number == 3))
     target.close(5.0)
     source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
     assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
@@ -208,11 +208,13 @@ def test_the_time_of_receipt_has_the_unit_of_the_file_schema(tmp_path: Path, uni
 
 
 @pytest.mark.parametrize(
-    "held", [{"dup": 3}, {"dup": True}, {"received": "now"}, {"received": 2**62}, {"received": None}]
+    "held",
+    [{"dup": 3}, {"dup": True}, {"retain": True}, {"received": "now"}, {"received": 2**62}, {"received": None}],
 )
 def test_a_message_without_a_time_of_receipt_has_no_time_of_arrival(tmp_path: Path, held: dict[str, Any]):
-    kinds = UNIONS | {"received": ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]}
-    records = [{"dup": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
+    received = ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]
+    kinds = UNIONS | {"received": received, "retain": "boolean"}
+    records = [{"dup": False, "retain": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
     found, rejects = decode(several(tmp_path / "a.avro", records, kinds), arrived)
     assert (found, rejects) == ([("m1", NOON_US, 0.25)], [(2, "unparsable-time")])
@@ -226,6 +228,7 @@ def test_a_message_without_a_time_of_receipt_has_no_time_of_arrival(tmp_path: Pa
         {"received": "string"},
         {"dup": "string"},
         {"dup": ["null", "int"]},
+        {"retain": "int"},
     ],
 )
 def test_a_message_column_of_an_incompatible_type_is_refused(tmp_path: Path, kinds: dict[str, Any]):
