@@ -468,8 +468,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="a topic that was made anew is read by the consumer of the old one",
         file="transforms/kafka/source.py",
-        old="        self._consumer.close()\n        self._consumer.open()\n        return anew",
-        new="        self._assign()\n        return anew",
+        old="        self._consumer.close()\n        self._consumer.open()\n",
+        new="        self._assign()\n",
         tests=(
             "tests/transforms/kafka/test_source.py::test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not",
         ),

@@ -248,6 +248,10 @@ class GroupPosition:
         known = plain.get("ids", {}) if text else {topic: one.id for topic, one in source.known.items()}
         self.ids = TopicIdentities(source.cluster, known)
         self.begun = bool(text)
+        #: topics that replaced others, and before which instants a run without a position lacks what those held
+        self.replaced: dict[str, int | None] = (
+            {} if text else {topic: one.lost_us for topic, one in source.known.items()}
+        )
         #: what lies before was passed on already, and is read again for the decoder's memory alone
         self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
@@ -268,17 +272,15 @@ class GroupPosition:
         plain = {"lanes": self._source.lanes, "topics": by_topic(offsets)}
         return json.dumps(plain | {name: one for name, one in more.items() if one}, separators=(",", ":"))
 
-    def begin(self, found: Mapping[Partition, Begin], start: Start, anew: AbstractSet[str], now_us: int) -> None:
+    def begin(self, found: Mapping[Partition, Begin], start: Start, now_us: int) -> None:
         """Read some partitions for the first time, some of whose topics may have been made anew."""
         for place, begin in found.items():
             self.offsets[place] = begin.offset
             self.gaps.begun(place, begin, start, now_us)
             if begin.cut:
                 self._cut.add(place)
-            # what a run without a position cannot read: what the topic held that this one replaced
-            known = self._source.known.get(place[0])
-            lost_us = now_us if place[0] in anew else None if known is None else known.lost_us
-            if not self.begun and lost_us is not None:
+            lost_us = self.replaced.get(place[0])
+            if lost_us is not None:
                 self.gaps.found(place, lost_us)
             if begin.last_passed is not None:
                 self.offsets[place], self._floors[place] = begin.last_passed, begin.offset
@@ -696,22 +698,22 @@ class KafkaReader(Reader):
         consumer.open()
         led = consumer.partitions(self._lane)
         leaderless = {place for place, has in led.items() if not has}
-        anew = self._renew(led.keys())
+        self._renew(led.keys())
         consumer.health.looked(leaderless | (position.offsets.keys() - led.keys()))
         # one without a leader is found when it has one; until then it is not known, and not silent
         fresh = sorted(led.keys() - leaderless - position.offsets.keys())
         if fresh or not consumer.assigned:
-            self._begin(fresh, anew)
+            self._begin(fresh)
         # the client reports only once what is denied, and not that it is denied no longer
         denied = consumer.health.denied.keys() & position.offsets.keys()
         seek_again(consumer.client, {one: position.offsets[one] for one in denied})
         consumer.read_ends()
 
-    def _begin(self, fresh: Sequence[Partition], anew: AbstractSet[str]) -> None:
+    def _begin(self, fresh: Sequence[Partition]) -> None:
         """Read some partitions for the first time, and all from the position on."""
         position, now_us = self._position, time.time_ns() // 1_000
         start = EARLIEST if position.begun else self._source.start
-        position.begin(begins(self._consumer.client, fresh, start, _ANSWER_S), start, anew, now_us)
+        position.begin(begins(self._consumer.client, fresh, start, _ANSWER_S), start, now_us)
         self._behind |= set(fresh)
         if not self._named:
             position.look_back(self._consumer.client)
@@ -720,13 +722,16 @@ class KafkaReader(Reader):
         self._batches.append(SourceBatch(position.text, settled=not self._behind, lost_us=position.gaps.until_us))
         position.begun = True
 
-    def _renew(self, there: AbstractSet[Partition]) -> AbstractSet[str]:
-        """Begin at the start of topics that were made anew, whose offsets are others; their names."""
+    def _renew(self, there: AbstractSet[Partition]) -> None:
+        """Begin at the start of topics that were made anew, whose offsets are others."""
         position = self._position
         anew = position.ids.made_anew(self._source.topics, _ANSWER_S)
+        if not position.begun:
+            # noted here, as the next look finds nothing new: what begins the partitions may fail
+            position.replaced |= dict.fromkeys(anew, time.time_ns() // 1_000)
         places = [place for place in position.offsets if place[0] in anew]
         if not places:
-            return anew
+            return
         LOG.error("%s: %s was made anew, and is read from its beginning", self._source.text, ", ".join(sorted(anew)))
         for place in places:
             position.stamps.pop(place, None)
@@ -735,7 +740,6 @@ class KafkaReader(Reader):
         self._behind = (self._behind | set(places)) & position.offsets.keys()
         self._consumer.close()
         self._consumer.open()
-        return anew
 
     def _assign(self) -> None:
         self._consumer.assign()

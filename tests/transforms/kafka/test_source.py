@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
@@ -22,6 +22,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
+from quiltstream.transforms.kafka.partitions import KnownTopic
 from quiltstream.transforms.kafka.sink import Topic, read_ids
 from quiltstream.transforms.kafka.source import KafkaPartitions, VainFetches
 from quiltstream.transforms.payloads.decoder import PayloadDecoder
@@ -34,7 +35,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 from ..sources.check_contract import CheckContract
 from ..sources.streams import Estimator, Tracker
 from .contract import KafkaPartitionsContract, names_of, pieces_until, read, rows, settle
-from .fake import ILLEGIBLE, FakeBroker
+from .fake import ILLEGIBLE, FakeBroker, FakeConsumer
 from .messages import ORIGIN, JsonMessages, reading
 
 HOUR = 3_600_000_000
@@ -439,6 +440,32 @@ def test_reordered_topics_are_refused_where_partition_groups_would_change(broker
     with pytest.raises(SettingsError, match=r"topics: the runner's state was made with first at another place"):
         taken_up((second, first), 2, kept)
     taken_up((second, first), 1, position((first, second), 1))
+
+
+def test_what_was_lost_with_an_older_topic_is_kept_over_failures_and_leaders(broker, monkeypatch):
+    """A run without a position finds a topic anew once, and may not begin to read it at once."""
+    topic = broker.topic(1)
+    known = {topic: KnownTopic(str(broker.ids[topic]))}
+    broker.make_anew(topic, 1)
+    broker.send(topic, [(0, reading("a", 0))])
+    watermarks, asked = FakeConsumer.get_watermark_offsets, list[int]()
+
+    def first_timed_out(self: FakeConsumer, place: Any, timeout: float | None = None, *, cached: bool = False) -> Any:
+        if not cached and not asked:
+            asked.append(1)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return watermarks(self, place, timeout, cached=cached)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeConsumer, "get_watermark_offsets", first_timed_out)
+        pieces = pieces_until(feed(broker, topic, known=known).reader(0, BEGIN), lambda found: rows(found) == 1)
+    assert asked
+    assert all(one.lost_us is not None for one in pieces)
+    broker.leaderless = {0}
+    reader = feed(broker, topic, known=known).reader(0, BEGIN)
+    pieces_until(reader, bool)
+    broker.leaderless = set()
+    assert pieces_until(reader, lambda found: rows(found) == 1)[-1].lost_us is not None
 
 
 def test_a_possibly_redelivered_or_retained_message_has_no_time_of_arrival(broker):
