@@ -43,6 +43,9 @@ _SIZE = re.compile(r"(\d+)\s*(B|kB|MB|GB|KiB|MiB|GiB)")
 #: What MQTT allows for a name or filter of topics, in bytes.
 LONGEST_TOPIC = 65_535
 
+#: Bytes of the largest packet of MQTT whose size can be agreed on.
+_LARGEST_PACKET = 268_435_455
+
 _SHARE_PARTS = 3
 
 
@@ -135,6 +138,13 @@ class Broker(Section):
             raise ValueError(
                 "mqtt.host is an address; write the name alone, and port, tls, user and password beside it"
             )
+        try:
+            _ = text.encode("idna") if isinstance(text, str) else None
+        except UnicodeError:
+            raise ValueError(
+                f"mqtt.host is {text!r}, which is no host's name: each part between dots has 1 to 63 characters; "
+                "correct it"
+            ) from None
         return text
 
     @model_validator(mode="after")
@@ -227,7 +237,10 @@ class Limits(Section):
     bytes: Size = Field(default=64 << 20, validate_default=False, description="bytes of these")
     message: Size = Field(default=1 << 20, validate_default=False, description="larger ones are dropped and counted")
     packet: Size = Field(
-        default=16 << 20, validate_default=False, description="larger ones are not even sent by the broker"
+        default=16 << 20,
+        validate_default=False,
+        le=_LARGEST_PACKET,
+        description="larger ones are not even sent by the broker",
     )
 
     @model_validator(mode="after")

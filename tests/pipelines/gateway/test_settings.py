@@ -64,6 +64,12 @@ def test_the_port_follows_from_tls_where_it_is_left_out() -> None:
         ({"forward": {"limits": {"bytes": "1MB", "message": "2MB"}}}, "above limits.bytes (1,000,000)"),
         ({"forward": {"limits": {"bytes": "much"}}}, "'much' is no size; write a whole number with one of B, kB"),
         ({"forward": {"limits": {"messages": 5}}}, "forward.limits.messages is 5"),
+        (
+            {"forward": {"limits": {"packet": "256MiB"}}},
+            "forward.limits.packet is 268435456: input should be less than or equal to",
+        ),
+        ({"mqtt": {"host": "broker..example"}}, "mqtt.host is 'broker..example', which is no host's name"),
+        ({"mqtt": {"host": "x" * 64}}, "each part between dots has 1 to 63 characters; correct it"),
         ({"stop": "2h"}, "stop is 2h; it is at most 1h"),
         ({"back": {"from": {"folder": {"path": "x"}}, "prefix": "meters"}}, "it would go round in a ring"),
         ({"back": {"from": {}, "prefix": "out"}}, "back.from names exactly one of kafka, folder"),
@@ -77,6 +83,13 @@ def test_the_port_follows_from_tls_where_it_is_left_out() -> None:
 )
 def test_a_mistake_is_named_with_its_setting(sections: dict[str, Any], words: str) -> None:
     assert words in problem(**sections)
+
+
+@pytest.mark.parametrize("host", ["broker.example.", "::1", "münchen.example", "x" * 63])
+def test_a_host_of_any_kind_of_name_is_accepted(host: str) -> None:
+    limits = {"packet": 268_435_455}
+    settings = GatewaySettings.parse(document(mqtt={"host": host}, forward={"limits": limits}))
+    assert (settings.mqtt.host, present(settings.forward).limits.packet) == (host, 268_435_455)
 
 
 def test_missing_settings_point_to_the_gateways_page_and_not_to_a_jobs() -> None:
