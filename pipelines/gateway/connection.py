@@ -166,6 +166,9 @@ _BATCH = 200
 #: Seconds of a connection after which the next one is tried at once again.
 _STABLE_S = 5.0
 
+#: The Receive Maximum of a broker that names none ([MQTT 5] 3.2.2.3.3).
+_RECEIVE_MAXIMUM = 65_535
+
 #: Connections in a row that were shorter, after which it is said why that may be.
 _SHORT = 3
 
@@ -285,6 +288,7 @@ class Connection:
         epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
+        quota: messages that the broker takes before it has confirmed one, its Receive Maximum.
         refused: whether the broker, which took the session before, does not take user, password, filters or messages
             now, or one side does not take the other's certificate.
     """
@@ -325,6 +329,7 @@ class Connection:
         self.epoch = 0
         self.reconnects = 0
         self.fresh = 0
+        self.quota = _RECEIVE_MAXIMUM
         self.refused = False
         self._renew(State())
 
@@ -565,7 +570,7 @@ class Connection:
             if self._packets == before or not self._may_read(room):
                 return
 
-    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
+    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._not_taken = reason.value >= FAILURE
         if self._not_taken:
             self._fail(reason, "does not take the connection", before=self._accepted)
@@ -574,6 +579,7 @@ class Connection:
         # and a message that is dropped later counts against the library's limit of messages under way for ever
         self._client.drop_out_messages()
         self.connected = True
+        self.quota = getattr(properties, "ReceiveMaximum", _RECEIVE_MAXIMUM)
         self.epoch += 1
         self._since = time.monotonic()
         again = self.epoch > 1

@@ -509,7 +509,7 @@ class Back:
                 waiting += list(self._under_way.values())[::-1]
                 self._under_way.clear()
                 epoch = outlet.epoch
-            while outlet.connected and waiting and len(self._under_way) < _UNCONFIRMED:
+            while outlet.connected and waiting and len(self._under_way) < min(_UNCONFIRMED, outlet.quota):
                 row, newest = waiting.pop()
                 packet = outlet.publish(
                     f"{self.prefix}/{row.topic}",

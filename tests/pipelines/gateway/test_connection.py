@@ -35,7 +35,7 @@ from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
 from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
-from .blunt_broker import CONNACK, CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, packet
+from .blunt_broker import CONNACK, CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE, BluntBroker, packet
 from .deaf_broker import DeafBroker
 from .threaded_broker import ThreadedBroker, packets
 
@@ -489,6 +489,20 @@ def test_messages_unconfirmed_by_a_broken_connection_do_not_block_later_ones() -
     assert [[packet for _, packet, _ in heard] for heard in broker.heard] == published
     assert not any(again for heard in broker.heard for *_, again in heard)
     assert confirmed == published[2]
+
+
+@pytest.mark.parametrize(("properties", "quota"), [(b"\x21\0\3", 3), (b"", 65_535)])
+def test_the_receive_maximum_of_the_broker_is_kept(properties: bytes, quota: int) -> None:
+    pytest.importorskip("paho.mqtt.client")
+    broker = BluntBroker((), instead=packet(CONNACK, bytes([0, 0, len(properties)]) + properties))
+    connection = Connection(Session("127.0.0.1", broker.port, "c"))
+    until = time.monotonic() + 20
+    while not connection.connected:
+        assert time.monotonic() < until
+        connection.turn(0.01)
+    assert connection.quota == quota
+    connection.close()
+    broker.close()
 
 
 def test_each_connection_has_a_number_and_a_lost_session_is_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -357,7 +357,7 @@ class FakeOutlet(Connection):
     """A broker that confirms what the test lets it."""
 
     def __init__(self) -> None:  # makes no client
-        self.connected, self.epoch, self.refused = True, 1, False
+        self.connected, self.epoch, self.refused, self.reconnects, self.quota = True, 1, False, 0, 65_535
         self.published: list[tuple[str, bytes, bool]] = []
         self.open: list[int] = []
         self.breaks: deque[int] = deque()
@@ -503,6 +503,13 @@ def test_rows_unconfirmed_by_a_broken_connection_are_published_again(sent: Sent)
 
 def test_unconfirmed_rows_are_bounded_by_the_send_window(sent: Sent) -> None:
     assert 1 < run(sent, [row(number) for number in range(150)]).outlet.most <= 20
+
+
+def test_no_more_rows_are_unconfirmed_than_the_broker_takes(sent: Sent) -> None:
+    source, outlet, tally, back = way(sent, [row(number) for number in range(150)])
+    outlet.quota = 3
+    back.run(outlet, lambda: source.finished > 0, 1.0)
+    assert (outlet.most, tally.sent) == (3, 150)
 
 
 def test_stopping_gives_up_at_its_timeout_and_records_no_unconfirmed_row(sent: Sent) -> None:
