@@ -55,6 +55,7 @@ class Tally:
     bytes_in_flight: int = 0  # bytes of these, about
     reconnects: int = 0  # connections after the first
     sessions_lost: int = 0  # connections after the first for which the broker had kept nothing
+    back_reconnects: int = 0  # connections of the way back after its first
     refused: int = 0  # 1 while the broker does not take login, filters or messages that it took before
     back_refused: int = 0  # the same of the connection of the way back
     sent: int = 0  # releases that the broker has
@@ -74,6 +75,7 @@ class Tally:
             ("duplicates", self.duplicates),
             ("unconfirmed", self.unconfirmed),
             ("reconnects", self.reconnects),
+            ("reconnects of the way back", self.back_reconnects),
             ("sessions lost", self.sessions_lost),
             ("releases sent", self.sent),
             ("releases known", self.known),
@@ -106,6 +108,7 @@ _METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
     ("in_flight", "gauge", "Messages that the next hop does not have yet"),
     ("bytes_in_flight", "gauge", "Bytes of these, about"),
     ("reconnects", "counter", "Connections to the broker after the first"),
+    ("back_reconnects", "counter", "The same of the way back"),
     ("sessions_lost", "counter", "Connections for which the broker had kept no session"),
     ("refused", "gauge", "Whether the broker refuses a login, filters or messages that it took before"),
     ("back_refused", "gauge", "The same of the way back"),

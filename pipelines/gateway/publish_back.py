@@ -442,7 +442,7 @@ class Back:
 
     def _turn(self, outlet: Connection, wait_s: float) -> None:
         outlet.turn(wait_s)
-        self.tally.back_refused = int(outlet.refused)
+        self.tally.back_refused, self.tally.back_reconnects = int(outlet.refused), outlet.reconnects
 
     def _noted(self, rows: Sequence[tuple[ReleasedRow, bool]]) -> bool:
         self.sent.add(row for row, _ in rows)

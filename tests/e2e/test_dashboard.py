@@ -96,6 +96,7 @@ def _recorded(begin: float) -> dict[str, Callable[[int], float]]:
         f"{_GATEWAY}in_flight": lambda m: 40 + 900 * away(m),
         f'{_GATEWAY}dropped_total{{reason="too-large"}}': lambda m: m // 10,
         f"{_GATEWAY}reconnects_total": lambda m: float(m >= AWAY.start),
+        f"{_GATEWAY}back_reconnects_total": lambda _: 0,
         f"{_GATEWAY}sessions_lost_total": lambda _: 0,
         f"{_GATEWAY}refused": away,
         f"{_GATEWAY}back_refused": lambda _: 0,

@@ -372,6 +372,7 @@ class FakeOutlet(Connection):
             self.breaks.popleft()
             self.open.clear()
             self.epoch += 1
+            self.reconnects += 1
             return
         self.most = max(self.most, len(self.open))
         while self.open and not self.silent:
@@ -496,6 +497,7 @@ def test_rows_unconfirmed_by_a_broken_connection_are_published_again(sent: Sent)
     published = [payload for _, payload, _ in done.outlet.published]
     assert set(published) == set(rows)
     assert not done.outlet.breaks
+    assert done.tally.back_reconnects == 2
     assert len(published) > 100
     # the order of a topic is kept: after a break it goes on with the first that is not confirmed
     assert sorted(set(published), key=lambda one: len(published) - published[::-1].index(one)) == rows
