@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ...schemas.dead_letters import Content
-from ...schemas.files import PRIVATE, check_replaceable, open_private, open_regular, reason
+from ...schemas.files import PRIVATE, check_replaceable, is_folder, open_private, open_regular, reason
 from ..errors import CommandError
 from .connection import Connection, row_properties
 from .delivery import DISK_RETRY_S, DeliveryError, kafka, kafka_log, reason_of, refused_options
@@ -266,8 +266,11 @@ class FolderSource(ReleaseSource):
                 # the last line is dealt with first: taken from the end
                 with open_regular(path) as file:
                     self._lines = [line for line in file.read().split(b"\n") if line][::-1]
-            except OSError:
-                continue  # it was taken away or replaced between the look and now; the next look tells
+            except FileNotFoundError:
+                continue  # it was taken away between the look and now; the next look tells
+            except OSError as error:
+                self._warn(path, f"cannot be read ({reason(error)}); trying again, and going on with later files")
+                return []
             self._open = (path.name, size, changed)
             if not self._lines:
                 self.done()
@@ -289,24 +292,30 @@ class FolderSource(ReleaseSource):
         if wait > 0:
             time.sleep(min(wait, seconds))
             return False
+        self._look_at = time.monotonic() + self.poll
         try:
-            there = sorted(path for path in self.folder.glob("*.jsonl") if not path.name.startswith("."))
-            if not self.folder.is_dir() and time.monotonic() - self._warned > _REPEAT_S:
-                self._warned = time.monotonic()
-                _LOG.warning("back.from.folder %s: is not there yet; waiting for the job that makes it", self.folder)
+            # not by a pattern: what may not be listed would match nothing
+            names = (path for path in self.folder.iterdir() if path.suffix == ".jsonl")
+            there = sorted(path for path in names if not path.name.startswith("."))
             looked = [(path, path.stat()) for path in there]
         except OSError as error:
-            _LOG.warning("back.from.folder %s: cannot be read (%s)", self.folder, type(error).__name__)
-            self._look_at = time.monotonic() + self.poll
+            if isinstance(error, FileNotFoundError) and not is_folder(self.folder):
+                self._warn(self.folder, "is not there yet; waiting for the job that makes it")
+            else:
+                self._warn(error.filename, f"cannot be read ({reason(error)}); trying again")
             return False
         self.sent.forget_files(path.name for path in there)
-        self._look_at = time.monotonic() + self.poll
         self._files = [
             (path, about.st_size, about.st_mtime_ns)
             for path, about in reversed(looked)
             if self.sent.file(path.name) != (about.st_size, about.st_mtime_ns)
         ]
         return bool(self._files)
+
+    def _warn(self, place: Path | str, what: str) -> None:
+        if time.monotonic() - self._warned > _REPEAT_S:
+            self._warned = time.monotonic()
+            _LOG.warning("back.from.folder: %s %s", place, what)
 
 
 class KafkaSource(ReleaseSource):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from ...schemas.dead_letters import check_sealing
+from ...schemas.files import reason
 from ...schemas.settings.gateway import Back as BackSettings
 from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaReleases, KafkaTarget, Level, Tls, seconds
 from ...schemas.settings.gateway import Forward as ForwardSettings
@@ -129,6 +130,8 @@ def parts_of(settings: GatewaySettings) -> Parts:
     if settings.back is not None:
         back = Session(**common, client_id=settings.back_client_id)
         _writable("back.state", settings, settings.back.state)
+        if settings.back.from_.folder is not None:
+            _readable("back.from.folder", settings.path(settings.back.from_.folder.path))
     return Parts(settings, forward, back, options, names)
 
 
@@ -234,9 +237,26 @@ def _writable(name: str, settings: GatewaySettings, text: str | None) -> None:
     if text is None:
         return
     path = settings.path(text).absolute()
-    place = next(parent for parent in path.parents if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK) or path.is_dir():
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # a folder above may be closed, or a name be too long
+        place = next(parent for parent in path.parents if parent.exists())
+        good = place.is_dir() and os.access(place, os.W_OK | os.X_OK) and not path.is_dir()
+    except OSError:
+        good = False
+    if not good:
         raise CommandError(f"{name}: {path} cannot be written; give another place, or the rights to this one")
+
+
+def _readable(name: str, folder: Path) -> None:
+    """Check that a folder can be looked into, where it is there already."""
+    try:
+        with suppress(FileNotFoundError):
+            any(path.stat() for path in folder.iterdir())  # the first one tells whether it may be entered
+    except OSError as error:
+        raise CommandError(
+            f"{name}: {folder} cannot be read ({reason(error)}); give another place, or the rights to this one"
+        ) from None
 
 
 def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:

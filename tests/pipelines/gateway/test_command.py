@@ -73,6 +73,10 @@ def test_an_unencrypted_password_on_the_network_is_reported(tmp_path: Path, monk
         ({"mqtt": {"host": "h", "client_id": "c", "tls": {"ca": "none"}}}, "mqtt.tls.ca: the file none cannot be read"),
         ({"forward": BASIC["forward"] | {"rejects": "gateway.yaml/x"}}, "forward.rejects: "),
         ({"forward": {"topics": ["a"], "to": {"folder": {"path": "gateway.yaml/x"}}}}, "forward.to.folder: "),
+        # as within a folder that is closed to this user: what is there cannot be found out
+        ({"forward": {"topics": ["a"], "to": {"folder": {"path": "x" * 256}}}}, "forward.to.folder: "),
+        ({"back": {"from": {"folder": {"path": "x"}}, "prefix": "p", "state": "x" * 256}}, "back.state: "),
+        ({"back": {"from": {"folder": {"path": "gateway.yaml"}}, "prefix": "p"}}, "back.from.folder: "),
     ],
 )
 def test_mistakes_are_found_by_the_check_and_by_the_run(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

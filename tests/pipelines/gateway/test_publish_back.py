@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import pytest
@@ -33,6 +34,7 @@ from quiltstream.pipelines.gateway.publish_back import (
     level_of,
     row_of,
 )
+from quiltstream.schemas.files import open_regular
 
 from ...present import present
 from .fake_kafka import KafkaError, KafkaException
@@ -234,6 +236,59 @@ def test_a_missing_folder_is_waited_for(tmp_path: Path, sent: Sent, caplog: pyte
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.jsonl").write_bytes(b"1\n")
     assert source.take(0.01) == [b"1"]
+
+
+def test_a_file_that_may_not_be_read_is_named_once_and_tried_again(
+    tmp_path: Path, sent: Sent, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(name.encode() + b"\n")
+
+    def closed(path: Path) -> BinaryIO:
+        if path.name == "a.jsonl":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_regular(path)
+
+    source = FolderSource(tmp_path, 0.001, sent)
+
+    def taken() -> list[bytes]:
+        found: list[bytes] = []
+        for _ in range(12):
+            found += source.take(0.01)
+            source.done()
+        return found
+
+    with monkeypatch.context() as rights:
+        rights.setattr("quiltstream.pipelines.gateway.publish_back.open_regular", closed)
+        assert taken() == [b"b"]
+    assert caplog.messages == [
+        f"back.from.folder: {tmp_path / 'a.jsonl'} cannot be read (Permission denied); trying again, and going on with "
+        "later files"
+    ]
+    assert taken() == [b"a"]
+
+
+def test_a_folder_that_may_not_be_listed_is_logged_once(
+    tmp_path: Path, sent: Sent, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"1\n")
+    (tmp_path / "b.jsonl").write_bytes(b"2\n")
+    source = FolderSource(tmp_path, 0.0, sent)
+    assert source.take(0.01) == [b"1"]
+    source.done()
+    assert source.take(0.01) == [b"2"]
+    source.done()
+
+    def closed(path: Path | str) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as rights:
+        for module in ("os.listdir", "os.scandir"):  # all ways of looking into a folder lead there
+            rights.setattr(module, closed)
+        assert source.take(0.01) == source.take(0.01) == []
+    assert caplog.messages == [f"back.from.folder: {tmp_path} cannot be read (Permission denied); trying again"]
+    # that they were sent is not forgotten
+    assert sent.file("a.jsonl") is not None
 
 
 class FakeConsumer:
