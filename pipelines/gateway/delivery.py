@@ -328,18 +328,26 @@ class FolderDelivery(DeliveryTarget):
 
     def _write(self) -> None:
         batch: list[tuple[int, Message]] = []
+        most = 0  # how many are tried at once after the disk did not take more; 0 for all
         while True:
             batch = batch or self._next()
             stop = self._stop
-            if batch and self._written([message for _, message in batch]):
+            part = batch[: most or None]
+            done = not part or self._written([message for _, message in part])
+            if done:
                 with self._guard:
-                    self._had += [number for number, _ in batch]
-                batch = []
-            if not batch:
-                self._roll(end=stop and not self._waiting)
+                    self._had += [number for number, _ in part]
+                del batch[: len(part)]
+                most = 2 * most if batch else 0
+                if part and not batch and self.failures:
+                    _LOG.warning("folder %s: the disk takes messages again", self._folder)
+                    self.failures = 0
+                self._roll(end=stop and not (batch or self._waiting))
+            else:
+                most = max(1, len(part) // 2)
             if stop and (not (batch or self._waiting) or time.monotonic() > self._give_up):
                 return
-            if batch:
+            if not done:
                 with self._guard:
                     self._guard.wait(min(DISK_RETRY_S, max(0.0, self._give_up - time.monotonic())))
 
@@ -380,10 +388,10 @@ class FolderDelivery(DeliveryTarget):
             self._segment.abandon()
             self._torn.append((self._segment.path, sound))
             self._segment = None
+            # now, since it would keep a full disk full until the next try
+            with suppress(OSError):
+                self._mend()
             return False
-        if self.failures:
-            _LOG.warning("folder %s: the disk takes messages again", self._folder)
-            self.failures = 0
         return True
 
     def _roll(self, *, end: bool) -> None:

@@ -39,6 +39,7 @@ class Disk(Place):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.full = False
+        self.room: int | None = None  # bytes of all files in the folder, if there is a bound
         self.targets: list[FolderDelivery] = []
 
     def begin(self, folder: Path, began_us: int) -> Segment:
@@ -47,6 +48,8 @@ class Disk(Place):
         class Failing(Segment):
             def _sync(self) -> int:
                 if disk.full:
+                    raise OSError(28, "No space left on device")
+                if disk.room is not None and disk.held() > disk.room:
                     raise OSError(28, "No space left on device")
                 return super()._sync()
 
@@ -59,6 +62,10 @@ class Disk(Place):
     def kept(self) -> list[Message]:
         # those in a segment that is still open are kept as well: the next start seals it
         return messages_of(self.folder) + messages_of(self.folder, ".*.open")
+
+    def held(self) -> int:
+        """Bytes of all files."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
 
     def fail(self) -> None:
         self.full = True
@@ -153,6 +160,46 @@ def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path) -> 
         with pytest.raises(OSError, match="No space left"):
             disk.begin(tmp_path, 1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.assures("gateway", "A full disk ends neither direction")
+def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 0.01)
+    spool, taken = tmp_path / "spool", tmp_path / "taken"
+    taken.mkdir()
+    disk = Disk(spool)
+    target = disk.target()
+    disk.fail()
+    for number in range(60):
+        target.offer(number, message(number, 1_000))
+    disk.room = 20_000
+    disk.mend()
+    found, until = list[int](), time.monotonic() + 20
+    while len(found) < 60:
+        assert time.monotonic() < until, f"the target has {len(found)} of 60 messages"
+        found += target.had()
+        for path in spool.glob("*.avro"):
+            path.rename(taken / path.name)
+    target.close(5)
+    assert found == list(range(60))
+    kept = messages_of(taken) + messages_of(spool)
+    assert [number_of(one.payload) for one in kept] == list(range(60))
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_what_a_full_disk_did_not_take_is_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 60.0)
+    disk = Disk(tmp_path)
+    disk.room = 20_000
+    target = disk.target()
+    target.offer(0, message(0, 100_000))
+    until = time.monotonic() + 20
+    while not disk.targets[0].failures or disk.held():
+        assert time.monotonic() < until, f"{disk.held()} bytes are kept until the next try"
+        time.sleep(0.005)
+    target.close(0)
 
 
 WRITER = """
