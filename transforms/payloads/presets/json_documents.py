@@ -194,7 +194,7 @@ def thingsboard_rows(messages: Messages, parsed: Parsed, wanted: Wanted) -> RowL
         if _is_gateway(document):
             for device, items in document.items():
                 for one in an_array(items):
-                    item(rows, message, device, an_object(one))
+                    item(rows, message, wanted.series_of(message, device), an_object(one))
         else:
             item(rows, message, wanted.series_of(message, None), document)
 
