@@ -148,6 +148,26 @@ def test_dsmr_timestamps_carry_their_summer_time_flag(stamp: str, utc: str | Non
         assert [row[1] for row in rows] == [int(dt.datetime.fromisoformat(utc).timestamp()) * 1_000_000]
 
 
+@pytest.mark.parametrize(
+    ("stamp", "zone", "utc"),
+    [
+        ("260701130000S", "Europe/Dublin", "2026-07-01T12:00:00+00:00"),
+        ("260101130000W", "Europe/Dublin", "2026-01-01T13:00:00+00:00"),
+        ("261025013000S", "Europe/Dublin", "2026-10-25T00:30:00+00:00"),
+        ("261025013000W", "Europe/Dublin", "2026-10-25T01:30:00+00:00"),
+        ("260701130000W", "Europe/Dublin", None),
+        ("260101130000S", "Australia/Sydney", "2026-01-01T02:00:00+00:00"),
+        ("260701130000S", "Africa/Lagos", None),
+    ],
+)
+def test_summer_of_a_dsmr_stamp_is_when_clocks_are_ahead(stamp: str, zone: str, utc: str | None):
+    """Irish law calls summer the standard time: by dst() every stamp of Dublin was a reject."""
+    given = messages(telegram("0-0:1.0.0(" + stamp + ")", *LINES[2:]))
+    rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given, timezone=zone)
+    times = [] if utc is None else [int(dt.datetime.fromisoformat(utc).timestamp()) * 1_000_000]
+    assert ([row[1] for row in rows], len(rejects)) == (times, 1 - len(times))
+
+
 def test_dsmr_telegrams_without_the_code_are_skipped_and_partial_sums_rejected():
     code = "1-0:1.8.1+1-0:1.8.2"
     lines = [line for line in LINES if not line.startswith("1-0:1.8.2")]

@@ -208,11 +208,17 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
         return None
     if not match[7]:  # of versions that do not say whether summer time held: the earlier instant
         return local.astimezone(dt.timezone.utc)
+    # by the clocks, not by dst(): Dublin's is 0 in summer and an hour less in winter
+    winter = min(_offset(local.replace(month=month, day=1)) for month in (1, 7))
     for fold in (0, 1):
         folded = local.replace(fold=fold)
-        if bool(folded.dst()) is (match[7] == b"S"):
+        if (_offset(folded) > winter) is (match[7] == b"S"):
             return folded.astimezone(dt.timezone.utc)
     return None
+
+
+def _offset(local: dt.datetime) -> dt.timedelta:
+    return local.utcoffset() or dt.timedelta()
 
 
 def _in_one_unit(groups: list[bytes], wanted: list[str], *, counts: bool) -> list[str]:
