@@ -420,6 +420,14 @@ def test_a_plugin_setting_that_is_not_a_json_value_is_refused() -> None:
             checked_value(value)
 
 
+@pytest.mark.parametrize("place", ["m", "v"])
+def test_an_integer_of_many_digits_from_a_plugin_ends_no_job(place: str) -> None:
+    """Python refuses to write more than 4,300 digits; JSON has such integers as floats, too."""
+    large = checked_value({place: 10**5_000, "n": [-(1 << 64), (1 << 64) - 1]})
+    assert large == {place: sys.float_info.max, "n": [-float(1 << 64), (1 << 64) - 1]}
+    assert str(large)
+
+
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["check", "{file}"], ["run", "{file}", "--dry-run"]])
 def test_commands_import_no_plugin_that_the_settings_do_not_name(words: list[str], site: Path, tmp_path: Path) -> None:
     noted = tmp_path / "noted"

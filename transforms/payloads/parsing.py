@@ -42,6 +42,7 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.plugins import PAYLOAD_PLUGINS
+from ..common.batches import finite_float
 from ..formats.avro import snappy_size
 
 
@@ -471,6 +472,10 @@ def plugin_parser(readings: Readings) -> Parser:
     return lambda payloads, numbers: parse_each(payloads, numbers, lambda payload: checked_value(one(payload)))
 
 
+#: Integers from here on are floats, as the parser of JSON makes them: Python writes none of very many digits.
+_LARGE = 1 << 64
+
+
 def checked_value(value: Any, depth: int = _DEPTH) -> Any:
     """A value made of mappings with names, lists, texts, numbers and nothing."""
     if depth == 0:
@@ -479,6 +484,8 @@ def checked_value(value: Any, depth: int = _DEPTH) -> Any:
         return {_name(key): checked_value(one, depth - 1) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [checked_value(one, depth - 1) for one in value]
+    if type(value) is int and abs(value) >= _LARGE:
+        return finite_float(value)
     if value is None or type(value) in (str, int, float, bool):
         return value
     raise ValueError("a value that is none of a document")
