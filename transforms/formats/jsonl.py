@@ -227,7 +227,9 @@ def _row(line: bytes, columns: Columns) -> list[str | None] | None:
         if isinstance(one, str):
             if not is_text(one):
                 return None
-            row.append(str(one))
+            # an integer of a column of names is 0 where a whole block is read, too
+            is_zero = one == "-0" and type(one) is _Number and (columns.labels or name != columns.value)
+            row.append("0" if is_zero else str(one))
         elif one is None:
             row.append(None)
         elif name in (columns.series, columns.group):

@@ -191,6 +191,12 @@ def test_a_line_is_read_alike_alone_and_among_others(objects):
     assert len(together) + len(rejects) == len(objects)
 
 
+def test_a_series_of_minus_zero_is_zero_beside_irregular_lines_too():
+    given = line(0, 1, 5.0).replace(b'"id": 0', b'"id": -0')
+    for more in (b"\n", b"\n{\n"):
+        assert [row[0] for row in decode_bytes(given + more)[0]] == ["0"]
+
+
 def test_a_column_that_no_object_at_the_start_has_is_a_settings_error(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(b'oops\n{"id":1,"ts":2}\n{"energy":3}\n')
     with pytest.raises(SettingsError, match=r"readings\.value names the column 'kwh'.*'id', 'ts', 'energy'"):
