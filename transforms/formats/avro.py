@@ -306,13 +306,32 @@ def bare(schema: Any) -> Any:
     return {name: bare(value) for name, value in left.items()}
 
 
+#: Decimals of more digits than their precision are rounded, as long as they have no more than this: the time of reading
+#: one grows with the square of its digits.
+_DIGITS = 4_096
+_BITS_PER_DIGIT = 4
+
+
+def _short_decimal(value: bytes, writer: Any, reader: Any = None) -> Any:
+    if 8 * len(value) > _BITS_PER_DIGIT * _DIGITS:
+        raise ValueError(_TOO_LONG)
+    return LOGICAL_READERS["bytes-decimal"](value, writer, reader)
+
+
+_TOO_LONG = "a number of so many digits takes too long to read"
+_SHORT_DECIMAL = "quiltstream-short-decimal"
+LOGICAL_READERS.update({f"{kind}-{_SHORT_DECIMAL}": _short_decimal for kind in ("bytes", "fixed")})
+
 #: A logical type of our own, by which the library makes of a float of 32 bits the decimal that it stands for.
 _DECIMAL_FLOAT = {"type": "float", "logicalType": "quiltstream-decimal"}
 LOGICAL_READERS["float-quiltstream-decimal"] = lambda value, _writer, _reader: shortest(value)
 
 
 def decimal_floats(schema: Any) -> Any:
-    """A schema by which the library reads floats of 32 bits as :func:`.batches.as_floats` does, without its marks."""
+    """A schema by which the library reads floats of 32 bits as :func:`.batches.as_floats` does, without its marks.
+
+    Decimals of very many digits are an error, even in fields that nobody asks for.
+    """
     if schema == "float":
         return _DECIMAL_FLOAT
     if isinstance(schema, list):
@@ -322,6 +341,8 @@ def decimal_floats(schema: Any) -> Any:
     found = {name: value for name, value in cast("dict[str, Any]", schema).items() if not name.startswith("__")}
     if found["type"] == "float":
         return found | _DECIMAL_FLOAT
+    if found.get("logicalType") == "decimal":
+        found["logicalType"] = _SHORT_DECIMAL
     within = {name: decimal_floats(found[name]) for name in ("items", "values") if name in found}
     if "fields" in found:
         within["fields"] = [one | {"type": decimal_floats(one["type"])} for one in found["fields"]]
@@ -441,10 +462,6 @@ _OTHER_TIMES: dict[str, tuple[str, pa.DataType]] = {
 
 _INT32 = 2**31 - 1
 
-#: Decimals of more digits than their precision are rounded, as long as they have no more than this.
-_DIGITS = 4_096
-_BITS_PER_DIGIT = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -499,7 +516,7 @@ class Meaning:
         precision, scale = self.decimal or (0, 0)
         unscaled = int.from_bytes(raw, "big", signed=True)
         if unscaled.bit_length() > _BITS_PER_DIGIT * max(precision, _DIGITS):
-            raise ValueError("a number of so many digits takes too long to read")
+            raise ValueError(_TOO_LONG)
         return context.create_decimal(unscaled).scaleb(-scale, context)
 
     def _array(self, values: list[Any]) -> pa.Array:
