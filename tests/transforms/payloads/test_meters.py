@@ -347,7 +347,9 @@ def test_green_button_addresses_take_linear_time_and_have_a_limit():
         ("/espi/UsagePoint/9/MeterReading/in/IntervalBlock", "9"),
         ("/UsagePoint/1/UsagePoint/2/MeterReading/in", "2"),
         ("/UsagePoint/7/MeterReading/in/UsagePoint/", "7"),
-        ("UsagePoint/7/MeterReading/in", None),
+        # relative, as utilities write it: this was no usage point, and the same form of a type was any other type
+        ("UsagePoint/7/MeterReading/in", "7"),
+        ("MeterReading/in", None),
     ],
 )
 def test_green_button_usage_points_are_the_last_that_an_address_names(address: str, series: str | None):
@@ -360,6 +362,74 @@ def test_green_button_usage_points_are_the_last_that_an_address_names(address: s
     rows, rejects = decode(preset("green-button", None), messages(block))
     assert [row[0] for row in rows] == ([] if series is None else [series])
     assert rejects == ([(0, "missing-series")] if series is None else [])
+
+
+def relative() -> str:
+    return feed().replace("https://utility.example/espi/1_1/resource/", "").replace("RetailCustomer/9/", "")
+
+
+def without(entry: str, given: str) -> str:
+    """A feed without the entry of its own address."""
+    start = given.index(f'<link rel="self" href="{entry}"/>')
+    return given[: given.rindex("<entry>", 0, start)] + given[given.index("</entry>", start) + len("</entry>") :]
+
+
+@pytest.mark.parametrize("name", ["Wh", "Wh reverse"])
+def test_green_button_types_of_relative_addresses_are_told_apart(name: str):
+    """All had no address at all, so that what was used came out as what flowed back, a thousandfold."""
+    assert decode(preset("green-button", name), messages(relative())) == decode(
+        preset("green-button", name), messages(feed())
+    )
+    # the other type is the only one, and no block that names this one is read by it
+    lost = without("ReadingType/1" if name == "Wh" else "ReadingType/2", relative())
+    assert decode(preset("green-button", name), messages(lost)) == ([], [(0, "malformed-row")])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('<link rel="self" href="ReadingType/{}"/>', ""),
+        ('<link rel="self" href="ReadingType/2"/>', '<link rel="self" href="ReadingType/1"/>'),
+        (
+            'rel="self" href="UsagePoint/house-1/MeterReading/out"',
+            'rel="self" href="UsagePoint/house-1/MeterReading/in"',
+        ),
+        ('<link rel="self" href="UsagePoint/house-1/MeterReading/in"/>', ""),
+    ],
+)
+def test_a_green_button_feed_whose_types_are_ambiguous_is_a_reject(old: str, new: str):
+    given = relative().replace(old.format(1), new).replace(old.format(2), new)
+    assert given != relative()
+    for name in ("Wh", "Wh reverse"):
+        assert decode(preset("green-button", name), messages(given)) == ([], [(0, "malformed-row")])
+
+
+def test_the_only_green_button_type_is_not_that_of_a_reading_without_address():
+    """Its reading names a type that is missing; the block names no reading that says so."""
+    given = without("ReadingType/1", relative()).replace(
+        '<link rel="self" href="UsagePoint/house-1/MeterReading/in"/>', ""
+    )
+    assert decode(preset("green-button", "Wh reverse"), messages(given)) == ([], [(0, "malformed-row")])
+
+
+def test_green_button_registers_are_no_readings_and_hours_with_days_are_mixed():
+    one_way = feed().replace(
+        "<flowDirection>19<", "<accumulationBehaviour>{}</accumulationBehaviour>{}<flowDirection>1<"
+    )
+    length = "<intervalLength>{}</intervalLength>"
+    deltas = [("house-1", NOON_US, 0.974), ("house-1", NOON_US + 900_000_000, 0.965)]
+    for behaviour in (1, 2, 3, 9):
+        rows, rejects = decode(preset("green-button", None), messages(one_way.format(behaviour, length.format(900))))
+        assert (rows, rejects) == (deltas, [(0, "missing-value")])
+    for behaviour, seconds in ((4, 86_400), (0, 900), (12, 900)):
+        given = messages(one_way.format(behaviour, length.format(seconds)))
+        assert decode(preset("green-button", None), given) == ([], [(0, "mixed-units")])
+    # powers of ten are no kinds, and two homes may have two
+    rows, _ = decode(preset("green-button", None), messages(one_way.format(4, length.format(900))))
+    assert rows == sorted([*deltas, ("house-1", NOON_US, 7.0)])
+    homes = one_way.format(4, length.format(86_400)).replace("house-1/MeterReading/out", "house-2/MeterReading/out")
+    rows, _ = decode(preset("green-button", None), messages(homes))
+    assert rows == [*deltas, ("house-2", NOON_US, 7.0)]
 
 
 def test_nested_green_button_blocks_give_each_reading_once():

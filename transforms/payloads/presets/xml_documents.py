@@ -11,14 +11,15 @@ Elements are known by their names in whatever namespace: its year differs.
 
 Green Button: Atom feeds of interval readings. An interval block belongs to a meter reading by its links, and that to a
 reading type, which says unit, direction and power of ten; the usage point, also from the links, is the series. Which
-readings are wanted follows from the unit, ``Wh`` if left out, with ``reverse`` behind it for what flows back.
+readings are wanted follows from the unit, ``Wh`` if left out, with ``reverse`` behind it for what flows back. Registers
+are none. A type that is named is taken or missing; the only one of a feed also stands where none is named.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....schemas.readings import LONGEST_NAME, RejectReason
@@ -252,6 +253,8 @@ def _text(element: Any, name: str) -> str | None:
 
 _ATOM, _ESPI = "{http://www.w3.org/2005/Atom}", "{http://naesb.org/espi}"
 _READING, _TYPE, _BLOCK = "MeterReading", "ReadingType", "IntervalBlock"
+#: What tells types of one unit and direction apart, besides how their values accumulate.
+_DETAILS = ("intervalLength", "dataQualifier", "commodity", "kind", "phase", "tou", "cpp", "consumptionTier")
 #: Characters of an address. A longer one makes its message a reject: each of its entries could repeat it.
 _LONGEST_ADDRESS = 2_048
 
@@ -263,6 +266,15 @@ class _Kind:
     power: int
     unit: int
     direction: int
+    accumulation: int
+    details: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: Any) -> _Kind:
+        names = ("powerOfTenMultiplier", "uom", "flowDirection", "accumulationBehaviour")
+        power, unit, direction, accumulation = (_integer(found, name) for name in names)
+        details = ((found.findtext(f"{_ESPI}{name}") or "").strip() or "0" for name in _DETAILS)
+        return cls(power, unit, direction, accumulation, tuple(details))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +291,19 @@ def espi_rows(parsed: Parsed, wanted: Wanted) -> RowList:
     unit, directions = _unit_and_directions(wanted.name)
     rows = RowList(bad=dict(parsed.bad))
     for message, blocks in zip(parsed.message, parsed.values, strict=True):
-        for block in blocks:
-            if block.kind.unit != _CODES[unit] or block.kind.direction not in directions:
-                continue
-            series = wanted.series_of(message, block.point)
+        found = [
+            (wanted.series_of(message, block.point), block)
+            for block in blocks
+            if block.kind.unit == _CODES[unit]
+            and block.kind.direction in directions
+            and block.kind.accumulation in _OTHERS
+        ]
+        # hours and their days, or phases and their sum, are no series of readings
+        kinds = {(series, replace(block.kind, power=0)) for series, block in found}
+        if len(kinds) > len(dict(kinds)):
+            rows.bad[message] = RejectReason.MIXED_UNITS
+            continue
+        for series, block in found:
             for start, digits in block.readings:
                 # decimal digits with the power behind them: the float next to the exact product
                 value = None if digits is None else f"{digits}e{block.kind.power}"
@@ -298,13 +319,15 @@ def blocks_of(root: Any) -> list[IntervalBlock]:
     for entry in entries:
         own, links = _links(entry)
         for found in entry.iter(f"{_ESPI}{_TYPE}"):
-            kinds[_path(_TYPE, [own]) or ""] = _Kind(
-                _integer(found, "powerOfTenMultiplier"), _integer(found, "uom"), _integer(found, "flowDirection")
-            )
+            kind = _Kind.of(found)
+            if kinds.setdefault(_path(_TYPE, [own]) or "", kind) != kind:
+                raise MalformedError("two types of one address")
         if entry.find(f"{_ATOM}content/{_ESPI}{_READING}") is not None:
-            reading, kind = _path(_READING, [own]), _path(_TYPE, links)
-            if reading is not None and kind is not None:
-                kind_of[reading] = kind
+            reading, named = _path(_READING, [own]) or "", _path(_TYPE, links)
+            if named is not None and kind_of.setdefault(reading, named) != named:
+                raise MalformedError("one address of readings of two types")
+    # the only type is that of readings that name none; where another is named, it is not known whose it is
+    only = next(iter(kinds.values())) if len(kinds) == 1 and kinds.keys() >= set(kind_of.values()) else None
     blocks: list[IntervalBlock] = []
     for entry in entries:
         found = list(entry.iter(f"{_ESPI}{_BLOCK}"))
@@ -312,9 +335,8 @@ def blocks_of(root: Any) -> list[IntervalBlock]:
             continue
         own, links = _links(entry)
         reading = _path(_READING, [own, *links])
-        kind = kinds.get(kind_of.get(reading or "", ""))
-        if kind is None and len(kinds) == 1:
-            kind = next(iter(kinds.values()))
+        named = None if reading is None else kind_of.get(reading)
+        kind = only if named is None else kinds.get(named)
         if kind is None or abs(kind.power) > _HIGHEST_POWER:
             raise MalformedError("a block without the type of its readings")
         point = _path("UsagePoint", [own, *links])
@@ -340,7 +362,7 @@ def _path(kind: str, addresses: list[str]) -> str | None:
     """The part of the first address that names a resource of a kind: up to the name behind the last such level."""
     for one in addresses:
         levels = one.split("/")
-        for place in range(len(levels) - 2, 0, -1):
+        for place in range(len(levels) - 2, -1, -1):
             if levels[place] == kind and levels[place + 1]:
                 return "/".join(levels[: place + 2])
     return None
