@@ -117,8 +117,9 @@ class MessageDecoder(ABC):
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
-#: The share of the memory that names without proof may always have is one in so many.
-_SHARE = 4
+#: The share of the memory that names without proof may always have is one in so many. No value may weigh more: a single
+#: one would take the place of those that have proved themselves.
+SHARE = 4
 
 
 class Bounded(Generic[Name, Value]):
@@ -126,7 +127,7 @@ class Bounded(Generic[Name, Value]):
 
     Args:
         limit: how much is kept, at least 1.
-        weigh: how much of it a value takes.
+        weigh: how much of it a value takes, at most the limit over :data:`SHARE`.
         forgotten: is given each value that is forgotten for another.
     """
 
@@ -167,7 +168,7 @@ class Bounded(Generic[Name, Value]):
         self._weights[proved] += self._weigh(value)
         forgotten = 0
         while sum(self._weights) > self._limit:
-            tier = int(self._weights[0] * _SHARE <= self._limit)
+            tier = int(self._weights[0] * SHARE <= self._limit)
             # the name that did not come for longest; only this one may be left
             found = next(((one, at) for one in (tier, 1 - tier) for at in self._tiers[one] if at != name), None)
             if found is None:

@@ -12,7 +12,8 @@ of a thousand metrics is a few numbers.
 
 Whose births were forgotten for those of others is not remembered, but the time of the latest one that ever was. A node
 that is heard of for the first time, or again, behind that may have had any birth up to that time: messages up to it,
-and births before it, say nothing until the node is born anew. Nodes that are remembered lose nothing. A birth ahead of
+and births before it, say nothing until the node is born anew. One that takes more
+than a quarter of the memory loses its own earlier births; the others that are remembered lose nothing. A birth ahead of
 the broker's clock counts as of that clock, so that a clock far ahead, or an invention, stops no node that is born
 later.
 """
@@ -35,7 +36,7 @@ from google.protobuf.message import DecodeError
 from ....schemas.readings import LONGEST_NAME, RejectReason
 from ...common.batches import shortest
 from ..columns import RowList, text_of, topics
-from ..messages import Bounded, Messages
+from ..messages import SHARE, Bounded, Messages
 from ..parsing import KINDS, ProtobufFields, protobuf_class
 from .json_documents import Wanted
 
@@ -157,12 +158,12 @@ class Births:
 
     Args:
         wanted: the name of the metric.
-        most: how much is remembered: births, and the aliases and names of each.
+        most: how much is remembered: births, and the aliases and names of each; of one node or device a quarter.
         text: what another one remembered, as its :attr:`text`; of another metric or version nothing is taken.
     """
 
     def __init__(self, wanted: str, most: int, text: str = "") -> None:
-        self._wanted = wanted
+        self._wanted, self._share = wanted, most // SHARE
         self._known: Bounded[Who, _Kept] = Bounded(most, _weight, self._forget)
         self._text: str | None = None
         self._now: int | None = None
@@ -186,7 +187,7 @@ class Births:
         if len(later) >= _REMEMBERED and self._now is not None and later[0].time > self._now + _AHEAD_MS:
             # a clock that was ahead left them: they must not keep those out that are stamped right
             births = (birth, Birth(later[0].time, {}, _FORGOTTEN, ()))
-        self._known.keep(who, births[-_REMEMBERED:])
+        self._known.keep(who, self._light(births[-_REMEMBERED:]))
         self._text = None
 
     def before(self, who: Who, time: int, *, spoken: bool = False) -> Birth | None:
@@ -197,12 +198,22 @@ class Births:
             self._known.keep(who, births, proved=True)
         return births[at - 1] if at and births[at - 1].kind != _FORGOTTEN else None
 
+    def _light(self, births: _Kept) -> _Kept:
+        """The latest births of a node that leave the others their memory; what came before them is forgotten."""
+        if _weight(births) <= self._share:
+            return births
+        first = next(at for at in range(1, len(births) + 1) if 1 + _weight(births[at:]) <= self._share)
+        return (Birth(self._clocked(births[first - 1].time), {}, _FORGOTTEN, ()), *births[first:])
+
+    def _clocked(self, time: int) -> int:
+        return time if self._now is None else min(time, self._now)
+
     @property
     def _begun(self) -> _Kept:
         return () if self._forgotten is None else (Birth(self._forgotten - 1, {}, _FORGOTTEN, ()),)
 
     def _forget(self, births: _Kept) -> None:
-        latest = births[-1].time if self._now is None else min(births[-1].time, self._now)
+        latest = self._clocked(births[-1].time)
         self._forgotten = latest if self._forgotten is None else max(self._forgotten, latest)
 
     @property
