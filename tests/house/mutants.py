@@ -545,6 +545,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/transforms/payloads/test_meters.py",),
     ),
     Mutant(
+        name="a Green Button block is read by the only type of its feed, though its reading names another",
+        file="transforms/payloads/presets/xml_documents.py",
+        old="kind = only if named is None else kinds.get(named)",
+        new="kind = kinds.get(named or '') or next(iter(kinds.values()), None)",
+        tests=("tests/transforms/payloads/test_meters.py",),
+    ),
+    Mutant(
         name="what a block holds behind its records is passed over",
         file="transforms/formats/avro.py",
         old="if at != len(data):",
