@@ -672,17 +672,18 @@ def sharings(
 
 def declared_by(connection: Connection, domain: Row) -> set[str]:
     """The domains that jobs of one domain named as ones that it may share series with."""
-    return _named(recorded_rows.events_of(connection, domain))
-
-
-def _named(events: Iterable[Row]) -> set[str]:
-    return {json.loads(event["new"]) for event in events if event["kind"] == SHARING}
+    return {json.loads(one["new"]) for one in recorded_rows.events_of(connection, domain) if one["kind"] == SHARING}
 
 
 def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
-    """The domains with which one may share series: by its own word, or by theirs."""
-    events = recorded_rows.events_of.of_all(connection, domains)
-    pairs = [(row["name"], other) for row in domains for other in _named(events[row["id"]])]
+    """The domains with which one may share series: by its own word, or by theirs.
+
+    They are not held against the number of decisions: another job may decide something about its own domain meanwhile.
+    A word that is missing allows less.
+    """
+    events, names = tables.domain_events, {row["id"]: row["name"] for row in domains}
+    said = checked_rows(connection, events, sa.select(events).where(events.c.kind == SHARING))
+    pairs = [(names[one["domain_id"]], json.loads(one["new"])) for one in said if one["domain_id"] in names]
     return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
 
 

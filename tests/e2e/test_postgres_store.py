@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -62,6 +63,28 @@ def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, mo
             with pytest.raises(StoreBusy):
                 other.register(domain("late", budget=2.0), query("another", "late"))
         assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
+
+
+def test_a_decision_about_another_domain_at_the_same_moment_is_no_damage(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, budgets, deciding = recorded_rows.domain_rows, itertools.count(2), threading.Lock()
+    with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=5.0) as other:
+        store.register(domain(), query(windows=2))
+
+        def and_then_decided(connection: Connection, about: Any = None) -> list[Any]:
+            rows = look(connection, about)
+            if deciding.acquire(blocking=False):
+                try:
+                    other.raise_budget("homes", next(budgets))
+                finally:
+                    deciding.release()
+            return rows
+
+        monkeypatch.setattr(recorded_rows, "domain_rows", and_then_decided)
+        held = store.register(domain("flats"), query(domain="flats", windows=2))
+        assert "joins" in store.join(held, [("joins", None)]).query.roster.series
+        assert next(budgets) > 3
 
 
 @contextmanager
