@@ -17,7 +17,6 @@ from __future__ import annotations
 import heapq
 import json
 import math
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -50,8 +49,8 @@ from .codec import (
     scale_text,
 )
 from .connection import Database, borrow, give_back
-from .errors import ExportError, MergeConflict, ModeError, StoreError
-from .exports import whole_file
+from .errors import MergeConflict, ModeError, StoreError
+from .exports import check_free, whole_file
 from .integrity import Chain, alter, checked, checked_rows, damaged, drawn_bytes, link_of, put, with_digest
 from .registration import process_difference, protect_all, registration_from_rows
 from .specs import TRANSITIONS, BeliefChange, BlockKey, DomainSpec, QuerySpec, first_difference, roster_text
@@ -474,8 +473,7 @@ def merge(sources: Sequence[StoreAddress], target: Path) -> StoreAddress:
         ExportError: the new file exists or cannot be written.
         StoreError: one of them cannot be used, or two domains have series in common over the same state process.
     """
-    if os.path.lexists(target):
-        raise ExportError(f"{target}: it exists, and a merge never replaces a file; choose another name")
+    check_free(target, "a merge")
     with ExitStack() as stack:
         opened = [stack.enter_context(_source(address)) for address in dict.fromkeys(sources)]
         for source in opened:

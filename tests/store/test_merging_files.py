@@ -34,6 +34,16 @@ def test_an_existing_output_or_a_missing_or_damaged_input_stops_a_merge(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "broken.db"]
 
 
+def test_no_merge_or_backup_is_written_beside_a_log_that_was_left(tmp_path: Path) -> None:
+    first, new = fill(tmp_path / "a.db"), tmp_path / "new.db"
+    (tmp_path / "new.db-wal").write_bytes(b"of a ledger that was removed")
+    with pytest.raises(ExportError, match=r"new\.db-wal: it exists, and a merge never replaces a file"):
+        united(new, first, first)
+    with Store(address(first)) as store, pytest.raises(ExportError, match=r"new\.db-wal: it exists, and a backup"):
+        store.backup(new)
+    assert not new.exists()
+
+
 def test_an_error_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = fill(tmp_path / "a.db")
 
