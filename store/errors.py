@@ -251,7 +251,8 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         if enough and not domain:  # it is on no record yet
             decided = f"privacy.budget{raised}"
         elif enough:
-            command = f"quiltstream ledger budget LEDGER {shlex.quote(domain)} {enough}"
+            name = f"{'-- ' * domain.startswith('-')}{shlex.quote(domain)}"
+            command = f"quiltstream ledger budget LEDGER {name} {enough}"
             decided = f"the domain's budget{raised} by `{command}`, an explicit decision"
         cost = f"{asked:.9g} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
         error = cls(

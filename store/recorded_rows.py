@@ -6,6 +6,7 @@ Each function raises :class:`StoreDamaged` where a row is not what was written, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -288,7 +289,9 @@ def domain_row(connection: Connection, name: str) -> Row:
 def find_domain(connection: Connection, name: str) -> Row | None:
     """The same; ``None`` where there is no such domain."""
     chosen = sa.select(domains).where(domains.c.name == name)
-    return next(iter(checked_rows(connection, domains, chosen)), None)
+    with suppress(UnicodeEncodeError):  # a name of bytes that are no UTF-8, which no driver takes, is on no record
+        return next(iter(checked_rows(connection, domains, chosen)), None)
+    return None
 
 
 def query_row(connection: Connection, domain_id: int, name: str) -> Row | None:

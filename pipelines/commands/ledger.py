@@ -70,7 +70,7 @@ def address_of(text: str) -> StoreAddress:
         return StoreAddress(text)
     settings, path = settings_of(text), Path(text)
     if settings is not None:
-        return StoreAddress(settings.ledger_url)
+        return ledger_address(settings)
     if is_folder(path):
         raise CommandError(f"{text}: it is a folder; name the SQLite ledger in it, or a settings file that names one")
     if not is_file(path):
@@ -108,7 +108,7 @@ def _to_decide(text: str) -> Generator[Store]:
         ReplacedError: it is not the ledger that the job of the settings had, or an older copy of it.
     """
     settings = settings_of(text)
-    with Store(address_of(text) if settings is None else ledger_address(settings)) as store:
+    with _open(text) as store:
         if settings is not None:
             lost = Memory(settings).lost(history_lost=False)
             try:

@@ -442,7 +442,6 @@ OPENINGS: dict[str, Opened | None] = {
     ),
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
     "pipelines/commands/ledger.py:_open": None,
-    "pipelines/commands/ledger.py:_to_decide": None,
     "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(

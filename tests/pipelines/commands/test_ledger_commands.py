@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -23,12 +25,14 @@ from quiltstream.pipelines.commands import ledger as commands
 from quiltstream.privacy.accounting.charges import Span
 from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.store.accounts import priced_anew
+from quiltstream.store.errors import BudgetRefused
 from quiltstream.store.specs import DomainSpec
 from quiltstream.store.store import Store
 from quiltstream.transforms.sinks import read_release_rows
 
+from ...present import present
 from ...released import write_rows
-from ..jobs import Job, call, job
+from ..jobs import Job, call, change, job
 
 
 def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) -> None:
@@ -80,7 +84,33 @@ def test_a_reason_that_excludes_every_theorem_is_printed_once(ran: Job, monkeypa
 
 
 def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: Job) -> None:
-    call("ledger", "show", ran.ledger, "--domain", "avenues").ended(4, "it has streets")
+    for name in ("avenues", "str\udcffeets"):  # the second one is of bytes that are no UTF-8
+        call("ledger", "show", ran.ledger, "--domain", name).ended(4, "it has streets")
+        call("ledger", "budget", ran.ledger, name, "2", "--yes").ended(4, "it has streets")
+
+
+def test_the_command_that_raises_a_budget_names_a_domain_that_begins_with_a_hyphen(ran: Job) -> None:
+    said = re.search(r"`quiltstream (.*)`", str(BudgetRefused.of("a query", 1.0, 0.5, 1.0, "-homes")))
+    words = shlex.split(present(said)[1].replace("LEDGER", str(ran.ledger)))
+    call(*words).ended(4, "domain '-homes' is not on record in this ledger; it has streets")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["audit"], ["ledger", "show"], ["ledger", "verify"], ["ledger", "budget", "streets", "2", "--yes"]),
+        *(["ledger", "export", "-o", "out"], ["ledger", "backup", "-o", "out"]),
+    ],
+    ids=" ".join,
+)
+def test_settings_with_the_id_of_another_ledger_are_refused(
+    copy: Job, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(copy.folder)
+    change(copy, ledger_id="0" * 32)
+    at = 2 if words[0] == "ledger" else 1
+    call(*words[:at], "settings.yaml", *words[at:]).ended(4, "The ledger of this job has the id 00000000")
+    assert not Path("out").is_file()
 
 
 @pytest.mark.parametrize(
