@@ -13,6 +13,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_r
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
-from ...schemas.releases import rows_from_batch
+from ...schemas.releases import RELEASE_SCHEMA, rows_from_batch
 from ...schemas.settings.base import Explained, SettingsError, problems_of, read_document, read_text
 from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.settings.model import Bounds, EstimatedModel
@@ -648,28 +649,33 @@ def _print(looks: Sequence[Look]) -> None:
 
 
 def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -> Iterator[Look]:
+    # what is published or charged meanwhile is in everything that is read later
+    files = _published(settings, published)
     found = store.verify()
     rows = ", ".join(f"{number:,} {name.removeprefix('quiltstream_')}" for name, number in found.rows.items() if number)
     damage = tuple(Difference(f"{one.table}: {one.row}", one.what) for one in found.defects)
     yield Look("record", f"digests, chain, windows and blocks of {rows}; every loss by the core", damage)
     if damage:
         return  # what follows reads rows that may be damaged
-    said = {name: store.summary(name) for name in store.domains()}
+    names = [pair for pair, held in _registered(store).items() if held.query.mechanism != TRANSITIONS]
+    tables = [pa.Table.from_batches(store.releases(*pair), RELEASE_SCHEMA) for pair in names]
+    released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
     entries = store.entries()
-    registered = {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
+    said = {name: store.summary(name) for name in store.domains()}
+    registered = _registered(store)
     differs = tuple(charges_that_differ(entries, registered, said))
     yield Look("charges", f"density and decision of {len(entries):,} charges and refusals", differs)
     differs = tuple(noise_that_differs(registered))
     yield Look("noise", f"density and band by the exact scale; queries: {len(registered)}", differs)
-    names = [pair for pair, held in registered.items() if held.query.mechanism != TRANSITIONS]
-    released_pairs = {(one.name, query.name) for one in said.values() for query in one.queries if query.blocks}
-    tables = [pa.Table.from_batches(store.releases(*pair)) for pair in names if pair in released_pairs]
-    released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
     differs = tuple(releases_that_differ(released, entries))
     yield Look("releases", f"losses and totals of {plural(len(released), 'released row')}", differs)
     if settings is not None:
         yield _settings(settings, registered)
-    yield from _published(settings, published, released)
+    yield from _against_record(files, released)
+
+
+def _registered(store: Store) -> dict[tuple[str, str], Registration]:
+    return {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
 
 
 def charges_that_differ(
@@ -707,10 +713,11 @@ def noise_that_differs(registered: dict[tuple[str, str], Registration]) -> Itera
 
 def releases_that_differ(released: dict[str, dict[str, Any]], entries: Sequence[LedgerEntry]) -> Iterator[Difference]:
     """What each released row says of its charge, and that counts whose noise keeps a total add up to it."""
-    losses = {(one.domain, one.query, one.start_us): (one.loss_before, one.loss_after) for one in entries}
+    # of one window there are several where ledgers were merged
+    losses = {(one.domain, one.query, one.start_us, one.loss_before, one.loss_after) for one in entries}
+    said = itemgetter("domain", "query", "window_start", "loss_before", "loss_after")
     for name, row in released.items():
-        charge = losses.get((row["domain"], row["query"], row["window_start"]), (None, None))
-        if charge != (row["loss_before"], row["loss_after"]):
+        if said(row) not in losses:
             yield Difference(f"release {name}", "its losses are not those of its charge")
         keeps = row["noise_law"] not in {INDEPENDENT, NO_NOISE} and row["total"] is not None
         if keeps and sum(row["counts"]) != row["total"]:
@@ -746,21 +753,29 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - a line
 
 
-def _published(
-    settings: Settings | None, published: Sequence[Path], released: dict[str, dict[str, Any]]
-) -> Iterator[Look]:
-    """The rows of files against those on record."""
+def _published(settings: Settings | None, published: Sequence[Path]) -> dict[Path, pa.Table | FileError]:
+    """The rows of files, or why they cannot be read."""
     paths = list(published)
     if settings is not None and settings.sink is not None and settings.sink.is_files:
         sink = Path(settings.path(settings.sink.path))
         paths += [sink] if is_file(sink) or is_folder(sink) else []
-    for path in paths:
-        try:
-            rows = rows_from_batch(released_rows([path]))
-        except FileError as error:
-            yield Look("published", str(path), (Difference(str(path), str(error)),))
+    return {path: _rows_in(path) for path in paths}
+
+
+def _rows_in(path: Path) -> pa.Table | FileError:
+    try:
+        return released_rows([path])
+    except FileError as error:
+        return error
+
+
+def _against_record(files: Mapping[Path, pa.Table | FileError], released: dict[str, dict[str, Any]]) -> Iterator[Look]:
+    """The rows of files against those on record."""
+    for path, table in files.items():
+        if isinstance(table, FileError):
+            yield Look("published", str(path), (Difference(str(path), str(table)),))
             continue
-        found: list[Difference] = []
+        rows, found = rows_from_batch(table), list[Difference]()
         for row in rows:
             name, held = f"release {row['release_id']}", released.get(row["release_id"])
             if held is None:

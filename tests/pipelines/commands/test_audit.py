@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,10 +21,12 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.store import tables
 from quiltstream.store.store import Store
+from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.sinks import read_release_rows
 
 from ...released import write_rows
 from ...store.forging import reseal
+from .. import jobs
 from ..jobs import Job, call
 
 
@@ -170,6 +173,41 @@ def test_counts_that_do_not_sum_to_their_public_total_are_reported(ran: Job) -> 
     found = [one.what for one in command.releases_that_differ(rows, entries)]
     assert found[0] == "its losses are not those of its charge"
     assert found[1].startswith("its counts add up to ")
+
+
+def test_a_row_of_a_merged_ledger_is_of_one_of_its_windows_charges(ran: Job) -> None:
+    rows = {row.release_id: row.to_dict() for row in releases_from_batch(read_release_rows(ran.sink))}
+    with Store(f"sqlite:///{ran.ledger}") as store:
+        entries = store.entries()
+    flagged = [replace(one, loss_before=one.loss_before + 1, loss_after=one.loss_after + 1) for one in entries]
+    assert not list(command.releases_that_differ(rows, [*entries, *flagged]))
+    assert len(list(command.releases_that_differ(rows, flagged))) == len(rows)
+
+
+def test_an_audit_passes_while_a_job_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, windows = jobs.job(tmp_path), {"size": "1d", "start": "2024-03-01"}
+    stops = iter(["2024-03-03", "2024-03-04", "2024-03-05"])
+
+    def publish_one_more() -> None:
+        jobs.change(made, windows=windows | {"stop": next(stops)})
+        call("run", made.settings).ended(0)
+
+    def followed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def follow(*given: Any) -> Any:
+            with monkeypatch.context() as patched:
+                patched.setattr(Store, "entries", entries)
+                found = function(*given)
+                publish_one_more()
+            return found
+
+        return follow
+
+    entries = Store.entries
+    publish_one_more()
+    monkeypatch.setattr(command, "make_plan", followed(make_plan))
+    monkeypatch.setattr(Store, "entries", followed(entries))
+    code, found = looked(made.settings)
+    assert (code, next(stops, None)) == (0, None), found
 
 
 def test_a_missing_ledger_is_reported(tmp_path: Path) -> None:
