@@ -49,7 +49,10 @@ _FILE = re.compile(r"sqlite(?:\+pysqlite)?:///(.*)", re.DOTALL)
 _PART = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _EXAMPLES = "sqlite:///ledger.db or postgresql+psycopg://user@host/database?password_file=FILE"
 _PASSWORD_FILE = "password_file"  # noqa: S105 - the name of a parameter
-_SECRET_PARAMETERS = ("password", "sslpassword", "passfile", "oauth_client_secret")
+_SECRET_PARAMETERS = {
+    *("password", "sslpassword", "passfile", "oauth_client_secret"),
+    *("scram_client_key", "scram_server_key"),
+}
 
 
 @dataclass(frozen=True, repr=False)

@@ -83,9 +83,9 @@ class Store:
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`, but of `registered`, `entries`, `flagged`, `records`, `newest`, `newest_block` and
-    `source_ids`, which find nothing. Where a method is one transaction and no more, the function that is its content
-    says what it does, and the store gives it the connection.
+    :class:`UnknownNameError`, but of `registered`, `entries`, `flagged`, `records`, `newest`, `newest_block`,
+    `estimates` and `source_ids`, which find nothing. Where a method is one transaction and no more, the function that
+    is its content says what it does, and the store gives it the connection.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.

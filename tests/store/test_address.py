@@ -19,6 +19,8 @@ def test_a_password_is_never_shown() -> None:
         "postgresql://me:hunter2@host/db",
         "postgresql+psycopg://me@host/db?password=hunter2",
         "postgresql+psycopg://me@host/db?sslpassword=hunter2&application_name=x",
+        "postgresql+psycopg://me@host/db?scram_client_key=hunter2",
+        "postgresql+psycopg://me@host/db?scram_server_key=hunter2",
     ]
     for url in urls:
         address = StoreAddress(url)
