@@ -32,7 +32,7 @@ from ...schemas.settings.connectors import FileFormat
 from ...schemas.slots import DAY_US, HOUR_US, format_instant
 from ...transforms.common.batches import HIGHEST_US, is_text_type
 from ...transforms.formats.avro import whole_records
-from ...transforms.formats.paths import SourceFileError, open_text
+from ...transforms.formats.paths import SourceFileError, open_text, present, unlisted
 from ...transforms.formats.rows import MISSING, clock_columns, clock_times, read_values
 from ...transforms.formats.times import Stamps, TimePattern, TimeReader
 from ..errors import CommandError, ExitCode
@@ -56,8 +56,6 @@ PACKED = (".gz", ".bz2", ".zip")
 ROWS = 200_000
 _FEWEST_WIDE_ROWS, _CELLS_A_ROW = 200, 5
 _TRIED = 2_000
-#: Folders in a folder down to which files are looked for, as year=2024/month=01/day=01.
-_DEEPEST = 4
 
 #: Names of columns: of series; both ends of an interval; of values and labels.
 SERIES = re.compile(
@@ -303,10 +301,9 @@ def format_of(path: Path) -> FileFormat:
 def look_at(path: Path, value: str | None = None) -> Look:
     """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out."""
     given, path = path, _first_file(path)
-    endings = path.suffixes[-2:] if path.suffix.lower() in PACKED else [path.suffix]
     files, inside = given, path.relative_to(given).parts[:-1] if is_folder(given) else ()
     if is_folder(given):
-        files = given.joinpath(*("*" for _ in inside), f"*{''.join(endings)}")
+        files = given / _like(path, given)
     found = _with_numbers(_first_rows(path, format_of(path), value), value)
     may_be_wide = value is None and found.format in ("csv", "parquet")
     seen = (_wide_times(found.table) or _wide_series(found.table)) if may_be_wide else None
@@ -462,30 +459,47 @@ def without_packing(path: Path) -> Path:
 
 
 def _first_file(path: Path) -> Path:
-    """The file, or the first of a folder or a pattern."""
+    """The file, or the first of a folder or a pattern, of what a run would find."""
     if is_folder(path):
-        files = next(filter(None, (_files_in(path, depth) for depth in range(_DEEPEST + 1))), [])
-        endings = {file.suffixes[-1].lower() if file.suffixes else "" for file in files}
-        if len(endings) != 1:
-            what = f"files of {len(endings)} endings" if endings else "no file of a known ending"
-            raise CommandError(f"{path}: the folder has {what}; name the files with a pattern such as '{path}/*.csv'")
+        files = [file for file in _found(path, str(Path(glob.escape(str(path)), "**"))) if _is_known(file)]
+        kinds = sorted({_like(file, path) for file in files})
+        if len(kinds) != 1:
+            what = f"files of {len(kinds)} kinds, {_listed(kinds)}" if kinds else "no file of a known ending"
+            example = path / (kinds or ["*.csv"])[0]
+            raise CommandError(f"{path}: the folder has {what}; name those to read with a pattern such as '{example}'")
         return files[0]
     if not is_file(path) and glob.has_magic(str(path)):
-        matching = sorted(file for file in glob.glob(str(path)) if Path(file).is_file())  # noqa: PTH207 - of any folder
-        if not matching:
+        files = _found(path, str(path))
+        if not files:
             raise CommandError(f"{path}: no file matches; check the path", ExitCode.SOURCE)
-        return Path(matching[0])
+        return files[0]
     return path
 
 
-def _files_in(folder: Path, depth: int) -> list[Path]:
-    """The files of known endings so deep in a folder."""
-    shown = (
-        file
-        for file in folder.glob("/".join("*" * (depth + 1)))
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
-    return sorted(file for file in shown if file.is_file() and without_packing(file).suffix.lower() in FORMATS)
+def _found(given: Path, pattern: str) -> list[Path]:
+    """The files that a run finds by a pattern; ``given`` is what the command line has."""
+    found = present([pattern])
+    closed = [unlisted(folder, error) for folder, error in sorted(found.closed.items())]
+    if closed:
+        raise CommandError(
+            f"{given}: {closed[0]}; give this user the right to list it, or name the files with a pattern that leaves "
+            "it out",
+            ExitCode.SOURCE,
+        )
+    return [Path(file) for file in found.paths]
+
+
+def _is_known(file: Path) -> bool:
+    """Whether a file has a known ending, or is an archive, in which such a file may be."""
+    return file.suffix.lower() == ".zip" or without_packing(file).suffix.lower() in FORMATS
+
+
+def _like(file: Path, folder: Path) -> str:
+    """The pattern, below a folder, of the files that are as deep in it and end as one."""
+    *inside, name = file.relative_to(folder).parts
+    unpacked = without_packing(Path(name)).suffix if Path(name).suffix.lower() in PACKED else ""
+    ending = (unpacked if unpacked.lower() in FORMATS else "") + Path(name).suffix
+    return str(Path(*("*" for _ in inside), f"*{ending}"))
 
 
 def _first_rows(path: Path, file_format: FileFormat, value: str | None) -> _FirstRows:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import bz2
 import csv
 import datetime as dt
+import errno
 import gzip
 import itertools
 import json
+import os
 import random
 import zipfile
 from collections.abc import Callable, Iterable
@@ -300,6 +302,46 @@ def test_a_folder_and_a_pattern_are_all_their_files(tmp_path: Path, given: str) 
     (tmp_path / "inbox" / "a.csv").write_text("\n".join([header, *rows[:150]]) + "\n", encoding="utf-8")
     text = "\n".join([header, *rows[150:]]) + "\n"
     assert present(described(tmp_path, "inbox/b.csv", text, given).source).csv == "inbox/*.csv"
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (("A.CSV", "b.csv"), "2 kinds, *.CSV, *.csv"),
+        (("a.csv.gz", "b.txt.gz"), "2 kinds, *.csv.gz, *.txt.gz"),
+        (("a.csv", "old/b.csv"), "2 kinds, *.csv, */*.csv"),
+        (("a.csv", "b.zip"), "2 kinds, *.csv, *.zip"),
+    ],
+)
+def test_a_folder_of_which_a_pattern_would_leave_files_out_is_refused(
+    tmp_path: Path, names: tuple[str, str], kinds: str
+) -> None:
+    for name in names:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(lines(), encoding="utf-8")
+    first = tmp_path / "data" / f"*.{names[0].split('.', 1)[1]}"
+    done = call("init", tmp_path / "data", "-o", tmp_path / "settings.yaml")
+    done.ended(2, f"the folder has files of {kinds}; name those to read with a pattern such as '{first}'")
+    assert not (tmp_path / "settings.yaml").exists()
+
+
+@pytest.mark.parametrize("given", ["data", "data/*.csv", "*/*.csv"])
+def test_a_folder_that_cannot_be_listed_is_not_called_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.csv").write_text(lines(), encoding="utf-8")
+    scandir = os.scandir
+
+    def refuse(folder: Any = ".") -> Any:
+        if str(folder).rstrip("/").endswith("/data"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    done = call("init", tmp_path / given, "-o", tmp_path / "settings.yaml")
+    done.ended(5, "data cannot be listed (Permission denied); give this user the right to list it")
 
 
 def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> None:
