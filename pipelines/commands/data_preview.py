@@ -80,18 +80,26 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"\d+")
-#: Units of columns, by their names; of mW and MW the latter alone, as it is written.
+#: Units of columns, by their names, the first that fits; of mW and MW the latter alone, as it is written.
+_HOURS = r"s?[ _-]?(hour|hr|stunde|heure|uur|h(?![^\W_]))"
 _UNITS = tuple(
     (re.compile(name, re.IGNORECASE), unit)
     for name, unit in (
-        (r"kwh", "kWh"),
-        (r"(?<![^\s_(\[])(?-i:MWh|MWH)(?![^\s)\]])", "MWh"),
-        (r"(?<![^\s_(\[])wh(?![^\s)\]])", "Wh"),
-        (r"(?<![^\s_(\[])(?-i:MW)(?![^\s)\]])", "MW"),
-        (r"(?<![^\s_(\[])kw(?![^\s)\]])", "kW"),
+        (r"(nano|micro|milli|giga|tera)[ _-]?watt|watts?[ _-]?se[ck]", ""),
+        (r"kwh[ _]?(/|per)[ _]?h(our)?(?![^\W_])", "kW"),
+        (rf"kwh|kilo[ _-]?watt{_HOURS}", "kWh"),
+        (rf"(?<![^\s_(\[])(?-i:MWh|MWH)(?![^\s)\]])|mega[ _-]?watt{_HOURS}", "MWh"),
+        (rf"(?<![^\s_(\[])wh(?![^\s)\]])|watt{_HOURS}", "Wh"),
+        (r"(?<![^\s_(\[])(?-i:MW)(?![^\s)\]])|mega[ _-]?watt", "MW"),
+        (r"(?<![^\s_(\[])kw(?![^\s)\]])|kilo[ _-]?watt", "kW"),
         (r"(?<![^\s_(\[])w(?![^\s)\]])|watt", "W"),
         (r"(?<![^\s_(\[])m[3³](?![^\s)\]])", "m3"),
     )
+)
+#: What makes another unit of one before it, but for a reading's own interval, as in KWH/hh.
+_PER = re.compile(
+    r"[^\W_]*[\s_()\[\]-]*(/|(?<![^\W_])(per|pro|je|par)(?![^\W_]))(?![\s_]*(hh|half|interval|slot|\d+ ?min))",
+    re.IGNORECASE,
 )
 _UNITS_OF_POWER = frozenset({"W", "kW", "MW"})
 #: Names that a message shows.
@@ -450,7 +458,8 @@ def _beside(found: _FirstRows, columns: ColumnRoles) -> Beside:
 
 def unit_of(name: str) -> str:
     """The unit that is in the name of a column: at its end, in brackets or between blanks; empty if there is none."""
-    return next((unit for pattern, unit in _UNITS if pattern.search(name)), "")
+    found = next(((unit, match) for pattern, unit in _UNITS if (match := pattern.search(name))), None)
+    return "" if found is None or _PER.match(name, found[1].end()) else found[0]
 
 
 def without_packing(path: Path) -> Path:
@@ -807,7 +816,7 @@ def _series(table: pa.Table, time: tuple[str, ...]) -> str | None:
     texts = [name for name in others if is_text_type(table[name].type) and not HOUR.search(name)]
     texts = [name for name in texts if SERIES.search(name) or not _is_marked(table, name)]
     whole = [name for name in others if pa.types.is_integer(table[name].type) and SERIES.search(name)]
-    numbered = [name for name in whole if not unit_of(name)]
+    numbered = [name for name in whole if not any(unit.search(name) for unit, _ in _UNITS)]
     return min([*texts, *numbered], key=lambda name: not SERIES.search(name), default=None)
 
 
