@@ -66,6 +66,9 @@ SERIES = re.compile(
 )
 #: A time that is, where there is another one, not that of the reading.
 _UPDATE = re.compile(r"update", re.IGNORECASE)
+#: Names of times of UTC and of a local clock; and what pairs of them differ by.
+_UTC, _LOCAL = re.compile(r"(?<!o)utc|gmt", re.IGNORECASE), re.compile(r"lo[ck]al", re.IGNORECASE)
+_CLOCK = re.compile(rf"{_UTC.pattern}|{_LOCAL.pattern}|stamp|[\W_]", re.IGNORECASE)
 _BEGIN = re.compile(r"start|begin|from|onset", re.IGNORECASE)
 _END = re.compile(r"end|stop|until|finish|(^|_)to$", re.IGNORECASE)
 #: A time that is, most likely, the end of the interval whose value stands beside it.
@@ -210,6 +213,7 @@ class Beside:
     """Columns that are not read, and those of a wide table that are none of its values."""
 
     numbers: tuple[str, ...]
+    times: tuple[str, ...]
     labels: tuple[str, ...]  # of few texts
     unread: tuple[str, ...]  # of numbers that a run does not read for the marks or units in them
     without: tuple[str, ...]  # all of a wide table
@@ -306,13 +310,17 @@ def format_of(path: Path) -> FileFormat:
     return file_format
 
 
-def look_at(path: Path, value: str | None = None) -> Look:
-    """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out."""
+def look_at(path: Path, value: str | None = None, zone: str = "UTC") -> Look:
+    """Look at a data file, or at the first of a folder or a pattern; the column of the value is guessed if left out.
+
+    Of two columns of times that differ by their clocks alone it takes that of the zone.
+    """
     given, path = path, _first_file(path)
     files, inside = given, path.relative_to(given).parts[:-1] if is_folder(given) else ()
     if is_folder(given):
         files = given / _like(path, given)
     found = _with_numbers(_first_rows(path, format_of(path), value), value)
+    found = replace(found, table=_by_clock(found.table, zone))
     may_be_wide = value is None and found.format in ("csv", "parquet")
     seen = (_wide_times(found.table) or _wide_series(found.table)) if may_be_wide else None
     seen = seen or _long(found, value)
@@ -447,13 +455,33 @@ def _beside(found: _FirstRows, columns: ColumnRoles) -> Beside:
     taken = {*columns.time, columns.value, *columns.columns, columns.series, columns.until}
     others = [name for name in table.column_names if name not in taken]
     labels = [] if is_wide else [name for name in _label_columns(table, columns.time) if name in others]
+    times = [name for name in others if TIME.search(name) and _times_of(table.select([name])) is not None]
     return Beside(
-        numbers=tuple(name for name in others if _is_number(table[name].type)),
+        numbers=tuple(name for name in others if _is_number(table[name].type) and name not in times),
+        times=tuple(times),
         labels=tuple(name for name in labels if _times_of(table.select([name])) is None),
         unread=tuple(name for name in others if _is_marked(table, name)),
         without=tuple(others) if is_wide else (),
         nested=tuple(name for name in others if pa.types.is_nested(table[name].type)),
     )
+
+
+def _by_clock(table: pa.Table, zone: str) -> pa.Table:
+    """The table with the times of the clock of a zone before those that have their name but for another clock's."""
+    names = table.column_names
+    stems = {name: _CLOCK.sub("", name).lower() if TIME.search(name) else name for name in names}
+    first = {stems[name]: -at for at, name in enumerate(reversed(names))}
+
+    def place(name: str) -> tuple[int, bool, bool]:
+        is_utc = _UTC.search(name) is not None
+        return first[stems[name]], is_utc != (zone == "UTC"), is_other_clock(name, zone)
+
+    return table.select(sorted(names, key=place))
+
+
+def is_other_clock(name: str, zone: str) -> bool:
+    """Whether the name of a column of times contradicts the zone that they are read by."""
+    return (_LOCAL if zone == "UTC" else _UTC).search(name) is not None
 
 
 def unit_of(name: str) -> str:

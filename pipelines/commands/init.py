@@ -51,6 +51,7 @@ from .data_preview import (
     STAMPS_END,
     Look,
     is_doubled,
+    is_other_clock,
     local_times,
     look_at,
     without_packing,
@@ -88,6 +89,11 @@ _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _USUAL_BINS = "bins everyone would choose"
 _NO_UNIT = "of no known unit"
+_OTHER_TIMES = "where they are those of the readings, write their column for readings.time"
+_OTHER_CLOCK = (
+    "by its name it is local: set --timezone to its zone, such as Europe/Berlin",
+    "by its name it is of UTC: leave --timezone out, or write a Z behind the times in the data",
+)
 _NO_TIME = "see how they are written: 24:00 is 00:00 of the day after, and where hours go from 1 to 24, subtract one"
 _STAMPS_END = (
     "by its name it has the ends of intervals, and a reading is of the slot that begins at its time; no setting moves "
@@ -367,7 +373,7 @@ def write_settings(options: Options) -> None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
         said, held = write(guessed, output, force=options.force)
     else:
-        look = look_at(data, options.value)
+        look = look_at(data, options.value, options.timezone)
         hold_out = _init_command(_relative(look.files, output), output.name, options)
         guessed, name = guess(look, output, options.timezone, hold_out), data.name
         said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
@@ -731,6 +737,7 @@ def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tupl
         ("series", True, _said_series(look)),
         ("at once", is_again, f"{percent(look.measured.again)} of the readings {_AGAIN}"),
         ("time", True, _said_time(look, windows, zone)),
+        ("other times", beside.times, f"in {listed(beside.times, _SHOWN)}: {_OTHER_TIMES}"),
         ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {_NO_TIME}"),
         ("ends", are_ends, _STAMPS_END),
         ("value", True, _said_value(look, watts)),
@@ -769,6 +776,8 @@ def _said_time(look: Look, windows: _Windows, zone: str) -> str:
         zoned = "; ".join([zoned, *(local_times(one, "--timezone") for one in local)])
     elif _is_in_order(look, zone):
         zoned += f"; {_TWO_HOURS}"
+    if look.naive and any(is_other_clock(name, zone) for name in look.columns.time):
+        zoned += f"; {_OTHER_CLOCK[zone != 'UTC']}"
     return f"column {columns}{read_as}; {zoned}"
 
 

@@ -653,6 +653,44 @@ def test_stamps_at_the_ends_of_intervals_are_mentioned(tmp_path: Path, names: st
     assert done.said("where they are ends, subtract the interval from the times in the data") == is_said
 
 
+@pytest.mark.parametrize(
+    ("header", "zone", "taken"),
+    [
+        ("meter,time_local,time_utc,kwh", "UTC", "time_utc"),
+        ("meter,time_utc,time_local,kwh", "Europe/Berlin", "time_local"),
+        ("meter,Timestamp,UTC timestamp,kwh", "UTC", "UTC timestamp"),
+        ("meter,time,upload_time_utc,kwh", "UTC", "time"),
+    ],
+)
+def test_of_times_of_two_clocks_that_of_the_zone_is_taken_and_the_other_said(
+    tmp_path: Path, header: str, zone: str, taken: str
+) -> None:
+    rows = [f"m,{at:%Y-%m-%dT%H:%M},{at:%Y-%m-%dT%H:%M},{slot % 7}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, header, rows, "--timezone", zone)
+    (other,) = set(header.split(",")[1:3]) - {taken}
+    done.ended(0, f"time column {taken};", f"other times in {other}: where they are those of the readings")
+    assert mapped(tmp_path).time == taken
+    assert not done.said("by its name it is")
+
+
+@pytest.mark.parametrize(
+    ("name", "zone", "said"),
+    [
+        ("time_utc", "Europe/Berlin", "by its name it is of UTC: leave --timezone out"),
+        ("Zeit (lokal)", "UTC", "by its name it is local: set --timezone to its zone"),
+        ("outcome_time", "Europe/Berlin", None),
+    ],
+)
+def test_a_name_of_times_that_contradicts_the_zone_is_mentioned(
+    tmp_path: Path, name: str, zone: str, said: str | None
+) -> None:
+    rows = [f"{at:%Y-%m-%dT%H:%M},{slot % 7}" for slot, at in enumerate(STEPS)]
+    done = begun(tmp_path, f"{name},kwh", rows, "--timezone", zone).ended(0)
+    assert done.said(said or "by its name it is") == (said is not None)
+    rows = [row.replace(",", "Z,") for row in rows]
+    assert not begun(tmp_path, f"{name},kwh", rows, "--timezone", zone, "--force").ended(0).said("by its name it is")
+
+
 def test_cubic_metres_are_a_unit_that_names_a_value(tmp_path: Path) -> None:
     begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS))).ended(
         0, "value column register_m3, m3"
