@@ -17,6 +17,7 @@ import os
 import re
 import secrets
 import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ import yaml
 from pydantic import ValidationError
 
 from ...privacy.estimation.per_series import largest_cover
-from ...schemas.files import write_whole
+from ...schemas.files import check_replaceable, write_whole
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import KafkaSource
@@ -84,6 +85,10 @@ _MONDAY, _SHOWN, _DIGITS = 4, 10, 12
 
 #: Share of the readings at a time that their series has already from which it is said.
 _MANY_AGAIN = 0.1
+
+#: Characters at most of the name of the data, of which longer names are made; and kinds of characters that no comment
+#: of the settings can have: control characters, bytes that are not UTF-8, and line breaks.
+_LONGEST_NAME, _NO_TEXT = 150, frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
@@ -373,6 +378,12 @@ def write_settings(options: Options) -> None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
         said, held = write(guessed, output, force=options.force)
     else:
+        for field, text in (("DATA", _relative(data, output)), ("-o", output.name), ("--value", options.value or "")):
+            if any(unicodedata.category(character) in _NO_TEXT for character in text):
+                raise CommandError(
+                    f"{field}: {text!r} has a line break, a control character or a byte that is not UTF-8, and the "
+                    "settings can have none of these; give it another name"
+                )
         look = look_at(data, options.value, options.timezone)
         hold_out = _init_command(_relative(look.files, output), output.name, options)
         guessed, name = guess(look, output, options.timezone, hold_out), data.name
@@ -505,7 +516,7 @@ def _shared(name: str, zone: str, sink: str, output: str) -> dict[str, str]:
 
 def name_of(text: str) -> str:
     """A text as the name of a query or a domain."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "readings"
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()[:_LONGEST_NAME].strip("-") or "readings"
 
 
 def _title(look: Look) -> str:
@@ -709,7 +720,10 @@ def _layout(look: Look) -> str:
 
 
 def _relative(path: Path, output: Path) -> str:
-    return os.path.relpath(path.resolve(), output.resolve().parent)
+    """A path from the folder of the settings, by the links that it goes through, where the files may be others soon."""
+    where = path.parent.resolve() / path.name if ".." in path.parts else path.absolute()
+    folder = output.parent.absolute()
+    return os.path.relpath(where, folder if where.is_relative_to(folder) else folder.resolve())
 
 
 def _time_more(look: Look) -> str:
@@ -804,6 +818,9 @@ def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
         names = " and ".join(map(str, there))
         are, them = ("it exists", "it") if len(there) == 1 else ("they exist", "them")
         raise CommandError(f"{names}: {are} already; give another folder with -o, or --force to replace {them}")
+    for path in there:  # before the first is replaced
+        with writing(path, _ELSEWHERE):
+            check_replaceable(path)
     return tuple(there)
 
 

@@ -344,6 +344,33 @@ def test_a_folder_that_cannot_be_listed_is_not_called_empty(
     done.ended(5, "data cannot be listed (Permission denied); give this user the right to list it")
 
 
+@pytest.mark.parametrize("link", ["latest.csv", "current/2024-05.csv"])
+def test_data_behind_a_link_keep_the_name_of_the_link(tmp_path: Path, link: str) -> None:
+    (tmp_path / "2024-05").mkdir()
+    (tmp_path / "current").symlink_to("2024-05")
+    (tmp_path / "latest.csv").symlink_to("2024-05/2024-05.csv")
+    assert present(described(tmp_path, "2024-05/2024-05.csv", lines(), link).source).csv == link
+    # from another folder behind a link, out of which the path leads by the folder that it is
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "jobs").symlink_to("deep/er")
+    call("init", tmp_path / link, "-o", tmp_path / "jobs" / "settings.yaml").ended(0)
+    assert present(read_settings(tmp_path / "jobs" / "settings.yaml").source).csv == f"../../{link}"
+    assert checked(tmp_path / "jobs")["readings"] == 288
+
+
+@pytest.mark.parametrize("name", ["a\nb.csv", os.fsdecode(b"a\xff.csv"), "a\u2028b.csv"])
+def test_a_name_that_no_settings_can_hold_is_refused_before_the_look(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"no table")
+    said = "has a line break, a control character or a byte that is not UTF-8"
+    call("init", tmp_path / name, "-o", tmp_path / "settings.yaml").ended(2, f"DATA: {name!r} {said}")
+    call("init", tmp_path / "x.csv", "-o", tmp_path / name).ended(2, f"-o: {name!r} {said}")
+
+
+def test_a_very_long_name_of_a_file_makes_shorter_names(tmp_path: Path) -> None:
+    made = described(tmp_path, "x" * 215 + ".csv", lines())
+    assert (made.domain, made.query) == ("x" * 150, "x" * 150 + "-histogram")
+
+
 def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> None:
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
     done = begun(tmp_path, "meter,time,kwh,volts", rows)
@@ -767,6 +794,16 @@ def test_files_that_are_there_are_listed_before_and_after_they_are_replaced(tmp_
     both = f"{tmp_path / 'settings.yaml'} and {tmp_path / 'roster.csv'}: they exist already"
     assert done.said(f"{both}; give another folder with -o, or --force to replace them")
     assert call(*command, "--force").said("replaced settings.yaml, roster.csv")
+
+
+def test_with_force_nothing_is_replaced_where_one_file_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
+    (tmp_path / "settings.yaml").write_text("mine", encoding="utf-8")
+    (tmp_path / "roster.csv").mkdir()
+    done = call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml", "--force")
+    done.ended(2, "roster.csv: cannot be written (a folder is there")
+    assert (tmp_path / "settings.yaml").read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "settings.schema.json").exists()
 
 
 def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> None:
