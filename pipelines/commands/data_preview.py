@@ -376,6 +376,11 @@ def _check_folders(given: Path, inside: Sequence[str], columns: ColumnRoles) -> 
 
 def _measured(path: Path, seen: _Seen) -> Measured:
     known = (seen.instants >= 0) & (seen.instants <= HIGHEST_US)
+    if seen.columns.wide is None and not known.any():
+        raise CommandError(
+            f"{path}: no time in {' and '.join(seen.columns.time)} is of the years 1970 to 2200, of which alone `init` "
+            "sees the interval; correct the times, or, as a run reads those from 1900 on, write the settings by hand"
+        )
     if seen.ends is not None:
         known &= seen.ends > seen.instants
     codes, instants = seen.codes[known], seen.instants[known]
@@ -426,7 +431,8 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
         (0, 0, "has times twice, as where a clock is set back"),
         (usual + HOUR_US, usual, "has no times, as where a clock is set forward"),
     ):
-        at = np.flatnonzero(mine & (steps == longer))
+        # of stamps that are further apart, as of days, none is doubled
+        at = np.flatnonzero(mine & (steps == longer) & (longer > 0 or 0 < usual <= HOUR_US))
         pairs = np.unique(np.stack([(instants[at] + behind) // HOUR_US * HOUR_US, codes[at]]), axis=1)
         hours, counts = np.unique(pairs[0], return_counts=True)
         hours, counts = hours[2 * counts > count], counts[2 * counts > count]

@@ -274,6 +274,12 @@ def test_a_clock_that_is_set_is_noticed_where_other_readings_are_lost_or_twice()
     assert said.startswith("the hour from 2024-10-27T02:00:00Z of a Sunday has times twice")
 
 
+def test_stamps_of_days_are_no_clock_that_is_set_back() -> None:
+    days = np.repeat(np.arange(np.datetime64("2024-03-01", "D"), np.datetime64("2024-05-01", "D")), 24)
+    instants = days.astype("datetime64[us]").astype(np.int64)
+    assert list(clock_changes(np.zeros(len(instants), dtype=np.int64), instants, 1)) == []
+
+
 def test_a_series_that_names_two_groups_is_noticed(tmp_path: Path) -> None:
     rows = readings(days=2)
     made = job(tmp_path, roster=None, group_by="street", windows={"size": "1d", "start": "2024-03-01"})

@@ -718,6 +718,12 @@ def test_a_name_of_times_that_contradicts_the_zone_is_mentioned(
     assert not begun(tmp_path, f"{name},kwh", rows, "--timezone", zone, "--force").ended(0).said("by its name it is")
 
 
+@pytest.mark.parametrize("year", [1950, 2300])
+def test_times_of_years_that_are_not_looked_at_are_named_as_such(tmp_path: Path, year: int) -> None:
+    rows = [f"m,{at.replace(year=year):%Y-%m-%dT%H:%M},{slot % 7}" for slot, at in enumerate(STEPS)]
+    begun(tmp_path, "meter,time,kwh", rows).ended(2, "no time in time is of the years 1970 to 2200")
+
+
 def test_cubic_metres_are_a_unit_that_names_a_value(tmp_path: Path) -> None:
     begun(tmp_path, "time,temp,register_m3", (f"{at.isoformat()},7,{slot}" for slot, at in enumerate(STEPS))).ended(
         0, "value column register_m3, m3"
