@@ -6,6 +6,7 @@ Only the comparison with the truth is the demo's own: plain pyarrow and numpy ov
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,14 +22,14 @@ from rich.console import Console
 from ...privacy.accounting.forward_backward import constant_loss
 from ...privacy.estimation.per_series import contractions
 from ...privacy.estimation.transition_counts import TransitionCounts
-from ...schemas.files import write_whole
+from ...schemas.files import begin_of, write_whole
 from ...schemas.releases import Release
 from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..connectors.files import released
 from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
-from ..errors import writing
+from ..errors import CommandError, writing
 from .fit import REGIMES, Choice, fit_settings, said_of
 from .run import Summary, run_job
 
@@ -55,6 +56,14 @@ query:    weekly-load
 domain:   london-feeder
 ledger:   sqlite:///ledger.db
 """
+
+
+#: How files begin that a demo replaces.
+_BEGINS = {
+    "settings.yaml": b"# Written by `quiltstream demo`",
+    "roster.csv": b"household,feeder\n",
+    "summary.json": b'{\n  "query": "weekly-load"',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,7 @@ def demonstrate(out: Path) -> None:
 def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
     path = out / "settings.yaml"
     with writing(out, "choose a folder with --out"):
+        _check_own(out)
         write_whole(path, _SETTINGS.format(name=path, path=json.dumps(str(data.path(_FILE).resolve()))))
         lines = ["household,feeder", *(f"{name},{_FEEDER}" for name in feeder)]
         write_whole(out / "roster.csv", "\n".join(lines) + "\n")
@@ -155,6 +165,19 @@ def _prepare(out: Path, feeder: tuple[str, ...]) -> Settings:
         source = "London households 2013, the 30 that are not on the feeder"
         fit_settings(settings, Choice(exclude=out / "roster.csv", quick=True), source=source).save(out / "model.json")
     return settings
+
+
+def _check_own(out: Path) -> None:
+    """Check that the demo replaces nothing, and uses nothing, that no demo has written."""
+    foreign = [name for name, begin in _BEGINS.items() if begin_of(out / name, len(begin)) not in (b"", begin)]
+    if not os.path.lexists(out / "settings.yaml"):
+        names = ("roster.csv", "summary.json", "model.json", "releases.parquet", "ledger.db")
+        foreign = [name for name in names if os.path.lexists(out / name)]
+    if foreign:
+        raise CommandError(
+            f"--out {out}: {', '.join(foreign)} there was not written by a demo, which would replace or use it; choose "
+            "another folder"
+        )
 
 
 def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:

@@ -163,3 +163,11 @@ def test_homes_that_lose_more_are_counted_by_their_own_chains(first: tuple[Done,
 def test_a_folder_that_cannot_be_written_ends_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     call("demo", "--out", tmp_path / "file").ended(2, "choose a folder with --out")
+
+
+@pytest.mark.parametrize("name", ["settings.yaml", "roster.csv", "summary.json", "model.json", "ledger.db"])
+def test_a_demo_replaces_and_uses_nothing_that_no_demo_wrote(tmp_path: Path, name: str) -> None:
+    for text in ("mine", "household,feeder\nmine,north\n"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        call("demo", "--out", tmp_path).ended(2, f"--out {tmp_path}: {name} there was not written by a demo")
+        assert [(path.name, path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()] == [(name, text)]
