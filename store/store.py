@@ -377,9 +377,10 @@ class Store:
         for domain, query in self.queries():
             if not wanted:
                 break
+            # windows first: the rosters that are read after them have those of each, also where a job goes on meanwhile
+            starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
             registration = self.registered(domain, query)
             if registration is not None:
-                starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
                 queries.strike(self._database(), registration, starts, wanted)
         return frozenset(wanted)
 
