@@ -171,8 +171,10 @@ def read(path: Path) -> list[LoggedBlock]:
         text = read_regular(path, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    lines, found = _blocks_in(text)
-    if lines and not found:
+    found = _blocks_in(text)[1]
+    # a line that was cut off stands behind a line end of its own
+    before, end, last = text.rpartition(b"\n")
+    if not found and _blocks_in(before if end else last)[0]:
         raise ValueError("it holds no block")
     return found
 

@@ -169,6 +169,11 @@ def test_a_truncated_line_hides_no_other_line(store: Store, held: Registration, 
     path.write_bytes(b"something else\n")
     with pytest.raises(ValueError, match="it holds no block"):
         read(path)
+    path.write_bytes(b'\n{"entry_id":"0"')  # the first line, which was cut off
+    assert read(path) == []
+    path.write_bytes(b'{"entry_id":"0"')  # of a file that was compacted, and is written whole
+    with pytest.raises(ValueError, match="it holds no block"):
+        read(path)
 
 
 def test_a_concurrent_compaction_loses_no_appended_block(
