@@ -309,7 +309,7 @@ class Database:
         self._path: Path | None = None
         self._busy = False
         self._ready = False
-        self._read_only = False
+        self._whole: tuple[int, int] | None = None  # of a file that is read only, as it was when it was opened
 
     def open(self, *, create: bool = False, over: bool = False, expected: str | None = None) -> str:
         """Connect and check the tables.
@@ -387,7 +387,7 @@ class Database:
     @contextmanager
     def write(self) -> Generator[Connection]:
         """A transaction that holds SQLite's only write lock from its start; committed durably, or all undone."""
-        if self._read_only:
+        if self._whole is not None:
             raise StoreReadOnly(
                 f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {_STOPS}"
             )
@@ -427,7 +427,13 @@ class Database:
 
     def change(self) -> str | None:
         """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
-        return None if self._file is None or self._path is None else sqlite_file.change(self._path, self._file)
+        if self._file is None or self._path is None:
+            return None
+        changed = sqlite_file.change(self._path, self._file)
+        # its folder may be writable by another mount, and SQLite looks for no lock and no log of what it reads as fixed
+        if changed is None and self._whole not in (None, sqlite_file.whole(self._path)):
+            return _WRITTEN
+        return changed
 
     def _prepare(self, *, create: bool = False, over: bool = False) -> None:
         if self._engine is not None:
@@ -451,9 +457,9 @@ class Database:
             sqlite_file.check_usable(path)
             self._check_names(path)
         except OSError as error:
-            if error.errno == errno.EROFS and not create and _is_whole(path):
-                # nothing can write there, so what is read cannot change meanwhile
-                self._engine, self._read_only = sqlite_engine(path, self._wait, check, immutable=True), True
+            whole = sqlite_file.whole(path) if error.errno == errno.EROFS and not create else None
+            if whole is not None:
+                self._engine, self._whole = sqlite_engine(path, self._wait, check, immutable=True), whole
                 self._file = sqlite_file.identity(path)
                 return
             raise self._unusable(error) from None
@@ -511,10 +517,15 @@ class Database:
         if self._engine is None:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
         changed = self.change()
+        if changed == _WRITTEN:
+            raise self._rewritten()
         if changed is not None:
             # the open connection would go on writing to a file that no other process sees
             raise self._known.replaced(changed)
         return self._engine
+
+    def _rewritten(self) -> StoreReadOnly:
+        return StoreReadOnly(f"ledger {self.address}: {_WRITTEN}; {_NOTHING}")
 
     def _nothing_there(self, sign: str | None) -> StoreError:
         """What is wrong where no ledger is."""
@@ -545,6 +556,8 @@ class Database:
             self.accounts.clear()
             self.charged_through.clear()
             known = explained(error, self.address)
+            if isinstance(error, Exception) and self.change() == _WRITTEN:
+                known = self._rewritten()  # pages of two moments look damaged
             if isinstance(known, StoreStandby):
                 # the address may lead to the primary by now, and an open connection does not
                 self.disconnect()
@@ -581,10 +594,10 @@ class Database:
                 raise self._known.replaced(f"its log {log.name} was moved, removed or replaced while the job ran")
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a ledger is all in its file: what is in the log beside it can be read only where it can be written."""
-    log = sqlite_file.log_of(path)
-    return path.is_file() and not (log.exists() and log.stat().st_size)
+_WRITTEN = (
+    "its disk is mounted read-only here, and a job writes to it by another mount, so what is read is of no one moment; "
+    "read it where it can be written, or read a copy that `quiltstream ledger backup` makes there"
+)
 
 
 #: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.

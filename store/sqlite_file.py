@@ -82,6 +82,19 @@ def absence(path: Path) -> tuple[bool, str | None]:
         return True, None
 
 
+def whole(path: Path) -> tuple[int, int] | None:
+    """Size and last change, ns, of a ledger that is all in its file; ``None`` for one with something in its log.
+
+    What is in the log can be read only where it can be written.
+    """
+    log = log_of(path)
+    with suppress(OSError):
+        found = path.stat()
+        if path.is_file() and not (log.exists() and log.stat().st_size):
+            return found.st_size, found.st_mtime_ns
+    return None
+
+
 def check_usable(path: Path) -> None:
     """See that a file may be read and written.
 
@@ -103,11 +116,14 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
     Args:
         path: where the ledger is to be. If another process makes one there meanwhile, that one stays.
         fill: makes the tables in a file, and closes it.
-        over: replace what is there, with the log beside it, if this holds. No other process makes one meanwhile.
+        over: replace what is there, with the log beside it, if this holds. No other process makes one meanwhile. A
+            symbolic link stays, and what it leads to is replaced.
 
     Raises:
         OSError: it cannot be made there.
     """
+    if over is not None:
+        path = target_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from sqlalchemy.engine.default import DefaultDialect
 import quiltstream.store
 from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, migrations, tables
 from quiltstream.store.connection import Database
-from quiltstream.store.errors import ExportError, StoreFull, StoreReplaced, StoreUnavailable
+from quiltstream.store.errors import ExportError, StoreFull, StoreReadOnly, StoreReplaced, StoreUnavailable
 
 from .contract import StoreContract
 from .engines import OnSqlite
@@ -214,6 +215,33 @@ def test_a_file_moved_before_a_commit_stops_the_job_before_a_row_is_published(
     file.with_name("elsewhere").rename(file)
     with Store(f"sqlite:///{path}") as again:
         whole(again, again.register(domain(), query()), published)
+
+
+def test_a_ledger_behind_a_symbolic_link_is_made_where_the_link_leads(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "volume" / "other name.db"
+    target.parent.mkdir()
+    target.touch()
+    path.symlink_to(target)
+    with Store(f"sqlite:///{path}", create=True, over=True) as store:
+        assert store.store_id
+    assert path.is_symlink()
+    assert target.stat().st_size
+    assert not list(target.parent.glob(".*"))
+
+
+def test_a_read_only_ledger_that_is_written_to_is_not_read_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file can be written by another mount of its folder."""
+    with Store(f"sqlite:///{path}", create=True) as store:
+        store.publish(held := store.register(domain(), query()), drafts(held))
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with Store(f"sqlite:///{path}") as store, closing(sqlite3.connect(path)) as other:
+        store.check_rows()
+        for statement in ("CREATE TABLE more (one)", "PRAGMA wal_checkpoint(TRUNCATE)"):  # in the log, then in the file
+            other.execute(statement)
+            with pytest.raises(StoreReadOnly, match="writes to it by another mount, so what is read is of no one"):
+                store.check_rows()
+    with Store(f"sqlite:///{path}") as store:  # what begins now reads what is there now
+        store.check_rows()
 
 
 @pytest.mark.parametrize("emptied", ["no bytes", "no tables", "no file"])
