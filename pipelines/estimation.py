@@ -51,6 +51,7 @@ from ..store.specs import (
     Registration,
 )
 from ..store.store import Store
+from ..transforms.aggregate.ledger_access import LogWriter
 from ..transforms.formats.paths import SourceFileError
 from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan
 from ..transforms.private_histograms import PrivateHistograms
@@ -58,7 +59,7 @@ from .commands.fit import model_from_counts, transitions_in
 from .connectors.files import labelled_so_far
 from .drift import published_between
 from .errors import CommandError
-from .on_record import series_of
+from .on_record import Memory, series_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,13 @@ def _of_counts(settings: Settings, estimate: Estimate, store: Store, held: Regis
     roster = read_roster(settings, grouped=False)
     if roster is None:
         return Made(None, "there is no roster")
+    known = series_of(store, settings.domain)  # the file may name others by now, which the budget does not protect
     scale = held.query.scale
     absent = next(store.missing(held, start=window.start), None)
     counts = TransitionCounts.empty(settings.space.size)
     if absent is not None and absent[0] == window:
-        counts = transitions_in(settings, window.start, window.stop, roster.series)  # not while the ledger is locked
+        series = [one for one in roster.series if one in known]
+        counts = transitions_in(settings, window.start, window.stop, series)  # not while the ledger is locked
 
     def draw() -> NoisyBlock:
         released = release_counts_at(
@@ -185,6 +188,7 @@ def _of_counts(settings: Settings, estimate: Estimate, store: Store, held: Regis
         return NoisyBlock(held.query.roster.shard_keys(0, 1), nothing, released.table)
 
     (record,) = store.publish(held, [BlockToPublish(window, 0, draw)])
+    LogWriter(Memory(settings).log(here=True), store).append(held, [record])  # before anything follows from it
     if record.block is None:
         return Made(None, "the budget does not allow this window's counts")
     table = NoisyCounts(record.block.counts, scale, window.start, window.stop)

@@ -13,15 +13,18 @@ import pytest
 
 from quiltstream.pipelines import drift, estimation
 from quiltstream.pipelines.live import command
+from quiltstream.pipelines.on_record import Memory
 from quiltstream.privacy.estimation.drift import drift_test
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import read_settings
+from quiltstream.schemas.slots import Window
 from quiltstream.store import BlockToPublish, NoisyBlock
 from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import BudgetRefused, ChargeMismatch
 from quiltstream.store.specs import BeliefChange, Registration
+from quiltstream.transforms.registration import register
 
 from ..present import present
 from .estimate_jobs import DAY, made, published, run, said, sticky, store, truth, worse_later
@@ -135,6 +138,30 @@ def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
         assert entry.decision == "charged"
         assert ledger.summary("streets").loss <= 2.0
     assert published(one) == [("daily", day) for day in range(8)]
+
+
+def test_a_table_is_in_the_block_log_and_counts_the_series_on_record_alone(tmp_path: Path) -> None:
+    """Its query, its noise and its roster are the job's; another home is in the roster's file meanwhile."""
+    one = made(tmp_path, COUNTS | {"epsilon": 2000.0}, privacy={"epsilon": 1.0, "budget": 9000.0})
+    roster = tmp_path / "roster.csv"
+    whole = roster.read_text(encoding="utf-8")
+    roster.write_text("".join(f"{line}\n" for line in whole.splitlines() if "m6" not in line), encoding="utf-8")
+    settings = read_settings(one.settings)
+    plan = estimation.active_query(settings, live=True).histograms.plan.opened()
+    held = register(plan)
+    roster.write_text(whole, encoding="utf-8")
+    call("ledger", "backup", one.ledger, "-o", tmp_path / "older.db").ended(0)
+    window = Window(0, 4 * DAY)
+    found = estimation.estimate_at(settings, present(settings.estimate), plan, held, window)
+    assert found.model is not None
+    with store(one) as ledger:
+        (table,) = (record.block for record in ledger.records("streets", "daily-transitions"))
+        assert abs(present(table).counts.sum() - 5 * (4 * DAY - 1)) < 4 * DAY - 1
+    assert Memory(settings).lost(history_lost=False) is None
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    (tmp_path / "older.db").rename(one.ledger)
+    assert "of query 'daily-transitions'" in present(Memory(settings).lost(history_lost=False))
 
 
 def test_a_resumed_job_registers_a_counting_query_added_later(tmp_path: Path) -> None:
