@@ -209,6 +209,8 @@ def known_history(
     lost = memory.lost(history_lost=history_lost)
     if not history_lost:
         check_history(settings, unknown, lost)
+    elif unknown.names:
+        memory.give_up()
     return unknown, lost
 
 
@@ -250,6 +252,8 @@ class Remembered:
     sequence: int = 0  # its number in the domain's account
     until: str | None = None  # end of its window
     release_id: str | None = None  # name of a row of its window
+    # whether all this was given up by an operator's word for which the account of the domain was not marked yet
+    owed: bool = False
 
     @property
     def text(self) -> str:
@@ -276,6 +280,7 @@ def with_ledger(settings: Settings, *, history_lost: bool = False) -> tuple[Sett
     except StoreReplaced:
         if not history_lost or address.store_id is not None:
             raise
+        Memory(settings).give_up()
         found, made = open_ledger(address, over=True).store_id, True
     return settings.changed({"ledger_id": found}), made
 
@@ -289,7 +294,8 @@ class Memory:
         local = [everywhere(place) for place in self._places if is_local(place)]
         self._logs = tuple(place.removesuffix(_SUFFIX) + _LOG_SUFFIX for place in local)
         self._known: Remembered | None = None
-        self._forget = False
+        self._given_up = False
+        self._unreadable: list[str] = []
 
     @property
     def newest(self) -> str:
@@ -312,17 +318,21 @@ class Memory:
 
     def lost(self, *, history_lost: bool) -> str | None:
         """What is wrong with the ledger, by what is remembered of it, in words; ``None`` if it has all of that."""
+        found = self._lost(history_lost=history_lost)
+        if found is not None and history_lost:
+            self.give_up()
+        return found
+
+    def _lost(self, *, history_lost: bool) -> str | None:
         for place in self._places:
             try:
                 remembered = _read(place)
             except ReplacedError as error:
                 if not history_lost:
                     raise
-                self._forget = True
                 return str(error)
             why = None if remembered is None else _lost(self._settings, remembered)
             if why is not None:
-                self._forget = history_lost
                 return f"{why}, as {place} remembers"
         found: str | None = None
         for path in self._logs:
@@ -331,15 +341,34 @@ class Memory:
             except ReplacedError as error:
                 if not history_lost:
                     raise
-                Path(path).unlink()
+                self._unreadable.append(path)
                 why = str(error)
             if why is not None and found is None:
-                self._forget = history_lost
                 found = f"{why}, as {path} remembers"
         return found
 
+    def give_up(self) -> None:
+        """Let go, by an operator's word, of what is remembered; until the account is marked for it, the files say so.
+
+        What is to be marked may be registered only when the data are read, and the run may end before that.
+        """
+        self._given_up = True
+        address, domain = StoreAddress(self._settings.ledger_url), self._settings.domain
+        none = Remembered("unknown", str(address), domain, self._settings.query, underway=False)
+        for place in self._places:
+            known = None
+            with suppress(CommandError, SettingsError):
+                known = _read(place)
+            # what another domain's job wrote there is its own, and it has another place
+            known = none if known is None or known.domain != domain else known
+            with suppress(OSError):
+                _write(place, replace(known, owed=True))
+
     def log(self, *, here: bool) -> BlockLog:
         """Where workers log blocks before their rows leave: the files of this machine that can be written."""
+        for path in self._unreadable:
+            with suppress(OSError):
+                Path(path).unlink()
         return BlockLog(tuple(path for path in self._logs if begin_log(Path(path))), here)
 
     def note(self, store: Store, query: str, registration: Registration | None = None, *, underway: bool) -> None:
@@ -349,6 +378,9 @@ class Memory:
         self._check_kept(store, None if head is None else head.entry_id)
         if self._known is None or not underway:
             self._compact(store, query, registration)
+        if self._given_up and not standing_in(store, domain).history_lost:
+            return
+        self._given_up = False
         if head is None and self._known is not None and self._known.query != query:
             return  # a query that goes on for another has no charge yet
         now = Remembered(store.store_id, str(replace(address, store_id=None)), domain, query, underway)
@@ -381,7 +413,7 @@ class Memory:
         also = [] if newest is None or registration is None else [logged(registration, newest)]
         for path in self._logs:
             with suppress(OSError, ValueError):
-                compact(Path(path), store, also=also, forget=self._forget)
+                compact(Path(path), store, also=also, forget=self._given_up)
 
     def check(self) -> None:
         """Say where the loss of the ledger could not be noticed by the next run: no file remembers it."""
@@ -395,7 +427,8 @@ class Memory:
 
     def _kept(self, place: str) -> bool:
         with suppress(CommandError, SettingsError):
-            return _read(place) == self._known
+            found = _read(place)
+            return found is not None and (found == self._known or (self._given_up and found.owed))
         return False
 
 
@@ -419,20 +452,26 @@ def with_newest(settings: Settings) -> Generator[None]:
 def _lost(settings: Settings, remembered: Remembered) -> str | None:
     """What is wrong with the ledger, in words; ``None`` if it has what is remembered."""
     address = StoreAddress(settings.ledger_url)
+    owed = remembered.owed and remembered.domain == settings.domain
     entry = f"entry {remembered.sequence} of domain {remembered.domain!r} (window until {remembered.until})"
     try:
         with Store(address) as store:
             found = store.store_id
             if remembered.entry_id is not None:
-                if store.has_entry(remembered.entry_id):
-                    return None
-                if found == remembered.store_id:
-                    return f"is an older copy or a restored backup: {entry} is not on record in it"
-            elif found == remembered.store_id or not remembered.underway:
+                sound = store.has_entry(remembered.entry_id)
+            elif owed:
+                sound = standing_in(store, settings.domain).history_lost
+            else:
+                sound = found == remembered.store_id or not remembered.underway
+            if sound:
                 return None
+            if remembered.entry_id is not None and found == remembered.store_id:
+                return f"is an older copy or a restored backup: {entry} is not on record in it"
+            if remembered.entry_id is None and owed:
+                return f"was given up by --history-lost, and domain {settings.domain!r} is not marked for it yet"
             return f"is another one: it has the id {found}, and the job's had {remembered.store_id}"
     except StoreMissing:
-        if remembered.entry_id is None and not remembered.underway:
+        if remembered.entry_id is None and not remembered.underway and not owed:
             return None
         return f"is not there: the job's had the id {remembered.store_id}"
 

@@ -236,6 +236,8 @@ class Plan:
         note: the estimate that the model comes from, which is put on record with the query.
         also: queries that are registered with it, each under its domain.
         log: where workers log blocks before their rows leave; nowhere if left out.
+        lost: how many releases are not on record, where a domain that is registered is to be marked as one that charges
+            are missing from, before any window is charged.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
     """
 
@@ -261,6 +263,7 @@ class Plan:
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
     log: BlockLog | None = None
+    lost: int | None = None
     mechanism: str = "mqm-approx"
     most_error: float = MOST_ERROR
     accepted: Accepted = field(default_factory=Accepted)

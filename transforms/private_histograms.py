@@ -175,11 +175,16 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return made
 
     def in_ledger(
-        self, address: StoreAddress, log: BlockLog | None = None, begun: Registration | None = None
+        self,
+        address: StoreAddress,
+        log: BlockLog | None = None,
+        begun: Registration | None = None,
+        *,
+        lost: int | None = None,
     ) -> PrivateHistograms:
         """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
         made = copy(self)
-        made._plan = replace(self._plan, address=address, log=self._plan.log if log is None else log)  # noqa: SLF001 - of its own class
+        made._plan = replace(self._plan, address=address, log=self._plan.log if log is None else log, lost=lost)  # noqa: SLF001 - of its own class
         made._begun = self._begun if begun is None else begun  # noqa: SLF001 - likewise
         return made
 
@@ -530,6 +535,9 @@ class RegisterQuery(beam.DoFn):
             if not whole:
                 raise NothingCountsError(_nothing_counts(tally))
         made = register(self._plan, seen)
+        if self._plan.lost is not None:
+            with Store(self._plan.address) as store:
+                store.note_history_lost(self._plan.domain.name, releases=self._plan.lost)
         if _counted_by(made) != _counted_by(planned):
             raise StoreError(
                 f"query {self._plan.query_name!r}: another job put it on record meanwhile, with other series, windows "

@@ -29,7 +29,7 @@ from ...transforms.checks import STAND_IN_TEXT, error_shares
 from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
-from ...transforms.registration import NoReadingsError, NoWindowError, register
+from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics
@@ -151,10 +151,11 @@ def publish(
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
     here = runner_name(options) is None
-    histograms = histograms.in_ledger(open_ledger(plan.address), memory.log(here=here))
+    address = open_ledger(plan.address)
+    # a domain that is on record is marked before anything else is done; another one by what registers it
+    noted = not ready.marked or note_lost_history(replace(plan, address=address), ready.unknown)
+    histograms = histograms.in_ledger(address, memory.log(here=here), lost=None if noted else len(ready.unknown.names))
     plan = histograms.plan
-    if ready.marked and plan.resolved and plan.schedule.bounded:
-        register(plan)  # a domain that is on record can be marked before anything else is done
     pipeline = new_pipeline(options)
     decoded = pipeline | "Read" >> ready.source
     published = decoded.readings | "Publish" >> histograms
@@ -162,8 +163,6 @@ def publish(
     if settings.rejects is not None:
         rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
         write_rejects(rejected, settings)
-    # on record before the sink is replaced, which is what tells of it; where the graph registers the domain, after
-    noted = not ready.marked or note_lost_history(plan, ready.unknown)
     _remember(memory, plan, underway=True)
     try:
         tallies = _finish(pipeline, settings)
@@ -176,8 +175,6 @@ def publish(
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error
     _remember(memory, plan, underway=False)
-    if not noted:
-        note_lost_history(plan, ready.unknown)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
     summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out.lines)

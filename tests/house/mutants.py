@@ -96,6 +96,10 @@ _WHOLE_WAY = (
 )
 _CELLS = ("tests/transforms/aggregate/test_cells.py",)
 _STORE = ("tests/store/test_sqlite_store.py",)
+_CONTINUITY = "tests/pipelines/test_continuity.py"
+_TABLE = (
+    "tests/pipelines/test_estimates_going_on.py::test_a_table_is_in_the_block_log_and_counts_the_series_on_record_alone"
+)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -712,6 +716,34 @@ MUTANTS: tuple[Mutant, ...] = (
         old="known.entry_id in (None, newest) or store.has_entry(known.entry_id):",
         new="True:",
         tests=("tests/pipelines/test_continuity.py::test_an_older_copy_does_not_overwrite_the_continuity_file",),
+    ),
+    Mutant(
+        name="that an account is to be marked is forgotten where the run ends before that",
+        file="pipelines/on_record.py",
+        old="_write(place, replace(known, owed=True))",
+        new="_write(place, known)",
+        tests=(f"{_CONTINUITY}::test_a_run_that_did_not_mark_a_lost_history_leaves_the_next_one_stopped",),
+    ),
+    Mutant(
+        name="a domain that a run registers is not marked before it is charged",
+        file="transforms/private_histograms.py",
+        old="        if self._plan.lost is not None:\n",
+        new="        if self._plan.lost == -1:\n",
+        tests=(f"{_CONTINUITY}::test_a_lost_history_is_marked_before_a_window_is_charged",),
+    ),
+    Mutant(
+        name="a table of transitions is not in the log of blocks",
+        file="pipelines/estimation.py",
+        old="    LogWriter(Memory(settings).log(here=True), store).append(held, [record])",
+        new="    LogWriter(Memory(settings).log(here=True), store)",
+        tests=(_TABLE,),
+    ),
+    Mutant(
+        name="a table of transitions counts series that the budget does not protect",
+        file="pipelines/estimation.py",
+        old="[one for one in roster.series if one in known]",
+        new="[one for one in roster.series if one in known or True]",
+        tests=(_TABLE,),
     ),
     Mutant(
         name="a total tells how many values were rejected though missing is a state",

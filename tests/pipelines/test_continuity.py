@@ -36,7 +36,7 @@ from quiltstream.transforms.sinks import read_release_rows
 
 from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
-from .jobs import Job, call, change, job
+from .jobs import Job, call, change, job, readings
 
 PORTIONS = ("store", "transforms", "pipelines")
 
@@ -364,6 +364,50 @@ def test_a_run_without_charges_permits_a_new_ledger(tmp_path: Path) -> None:
     lose(made)
     job(tmp_path)
     assert call("run", made.settings).code == 0
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "known by its emptied file alone"])
+def test_a_run_that_did_not_mark_a_lost_history_leaves_the_next_one_stopped(tmp_path: Path, remembers: bool) -> None:
+    """The domain is registered when the data are read, and there are none."""
+    made = job(tmp_path, readings(2, ["m1"]), roster=None, group_by=None, windows={"size": "1d", "start": "2024-03-01"})
+    call("run", made.settings).ended(0)
+    (lose if remembers else empty)(made)
+    made.sink.unlink()
+    if not remembers:
+        for path in tmp_path.glob(".*.quiltstream.*"):
+            path.unlink()
+    source = tmp_path / "readings.csv"
+    rows = source.read_text(encoding="utf-8")
+    source.write_text("meter,ts,kwh\n", encoding="utf-8")
+    call("run", made.settings, "--history-lost").ended(5)
+    source.write_text(rows, encoding="utf-8")
+    call("run", made.settings).ended(4, "is another one" if remembers else "was given up by --history-lost")
+    assert not made.sink.exists()
+    for words in (("--history-lost",), ()):
+        assert json.loads(call("run", made.settings, "--json", *words).ended(0).out)["history_lost"] is True
+
+
+def test_a_lost_history_is_marked_before_a_window_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job(tmp_path, readings(2, ["m1"]), roster=None, group_by=None, windows={"size": "1d", "start": "2024-03-01"})
+    call("run", made.settings).ended(0)
+    lose(made)
+    publish, marked = Store.publish, list[bool]()
+
+    def noted(store: Store, *given: Any) -> Any:
+        marked.append(store.summary("streets").history_lost)
+        return publish(store, *given)
+
+    def stopped(*given: Any) -> Any:
+        finish(*given)
+        raise KeyboardInterrupt
+
+    finish = batch._finish
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "publish", noted)
+        patched.setattr(batch, "_finish", stopped)
+        call("run", made.settings, "--history-lost").ended(130)
+    assert set(marked) == {True}
+    assert json.loads(call("run", made.settings, "--json").ended(0).out)["history_lost"] is True
 
 
 def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_path: Path) -> None:
