@@ -419,6 +419,7 @@ class Database:
             if not isinstance(raw, sqlite3.Connection):
                 raise StoreUnavailable(f"ledger {self.address}: this needs an SQLite file")
             yield raw
+            self._require()  # what was read is of one moment
 
     def disconnect(self) -> None:
         """Close the connection if no transaction is running; the next use opens a new one."""

@@ -240,6 +240,10 @@ def test_a_read_only_ledger_that_is_written_to_is_not_read_on(path: Path, monkey
             other.execute(statement)
             with pytest.raises(StoreReadOnly, match="writes to it by another mount, so what is read is of no one"):
                 store.check_rows()
+    with Store(f"sqlite:///{path}") as store, closing(sqlite3.connect(path)) as other:
+        store.check_rows()
+        with pytest.raises(StoreReadOnly), store._database().raw_sqlite():  # as a backup does
+            other.execute("CREATE TABLE still_more (one)")
     with Store(f"sqlite:///{path}") as store:  # what begins now reads what is there now
         store.check_rows()
 
