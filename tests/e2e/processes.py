@@ -77,11 +77,11 @@ def accepts(port: int) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and those that these started."""
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(one) for thread in threads for one in (thread / "children").read_text("ascii").split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []  # it ended meanwhile
+    children: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # this one did
+                children += map(int, (thread / "children").read_text("ascii").split())
     return [one for child in children for one in (child, *descendants(child))]
 
 
