@@ -242,7 +242,8 @@ def starting_settings(subject: Subject, found: Utility) -> str:
         "guarantee": purpose.guarantee,
         "mechanism": found.chosen.name,
     }
-    if ledger := document.get("ledger"):  # the file is public
+    ledger = document.get("ledger")
+    if ledger and not ledger.startswith("sqlite"):  # the file is public
         document["ledger"] = StoreAddress(ledger).public or ledger
     length = window * subject.interval_us
     if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):
