@@ -175,13 +175,11 @@ def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
         begin = f"windows.start, {_instant(plan, given.start)},"
     if given.stop is not None:
         end = f"windows.stop, {_instant(plan, given.stop)}"
-    text = (
-        f"windows: no whole {window} lies between {begin} and {end}; use a smaller windows.size, or set windows.start "
-        "and windows.stop further apart"
-    )
-    of_data = [at for at, slot in ((first_us, given.start), (last_us, given.stop)) if slot is None]
+    advice = "use a smaller windows.size, or set windows.start and windows.stop further apart"
     if given.start is not None and last_us < plan.grid.time_of(given.start):
-        text = text.partition("; use")[0] + "; the data end before windows.start: correct it, or wait for its data"
+        advice = "the data end before windows.start: correct it, or wait for its data"
+    text = f"windows: no whole {window} lies between {begin} and {end}; {advice}"
+    of_data = [at for at, slot in ((first_us, given.start), (last_us, given.stop)) if slot is None]
     if any(0 <= at < _YEAR_1971_US for at in of_data):
         text += "; times in 1970: another unit, or day numbers of a spreadsheet?"
     return text

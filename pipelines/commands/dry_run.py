@@ -37,7 +37,7 @@ from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_s
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
 from ...transforms.registration import register
-from ..connectors.job_io import check_apart, refuse_topics
+from ..connectors.job_io import check_apart, refuse_topics, sink_of
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, explain
 from ..on_record import (
@@ -198,9 +198,8 @@ def course_of(
     words = [word for word, needed in (("--accept-noise", noise), ("--accept-stand-in", stand_in)) if needed]
     if words:
         return Course.stopped(" and ".join(words))
-    if settings.sink is None:
-        return Course.stopped(SettingsError(["sink is missing: a run needs one, e.g. {parquet: releases.parquet}"]))
     try:
+        sink_of(settings, live=live)
         look = _look_for_lost(settings, live=live, history_lost=history_lost)
         check_ledger(plan.address, undone=True)
     except (CommandError, SettingsError, StoreError) as error:
@@ -247,21 +246,22 @@ def _course(
     plan: Plan, roster: Roster | None, account: Standing, admitted: int | None, before: OnRecord, *, live: bool
 ) -> Course:
     """What follows from the ledger as it is; a run stops by the errors of the store."""
-    if not (live or plan.resolved or before.registration is not None):
+    left = not (live or plan.resolved or before.registration is not None)
+    if not account.exists and admitted == 0 and (left or not plan.also):
+        return _published(0, admitted)  # whatever the data say
+    if left:
         if account.exists and roster is not None:
             _check_apart(plan, roster)
-        if not account.exists and admitted == 0:  # whatever the schedule will be
-            return _published(0, admitted)
         return Course(None, "the schedule or the roster comes from the data: known once they are read")
-    if not account.exists:
-        if not plan.also and plan.schedule.stop is None and not live and admitted != 0:
-            return Course(None, "how many windows there are comes from the data: known once they are read")
-        if not plan.also:
-            return _published(0, admitted)
+    if account.exists:
+        return _course_of_record(register(plan, trial=True), len(before.complete))
+    if plan.also:
         with TemporaryDirectory() as folder:  # queries are registered together, or not at all
             address = StoreAddress(f"sqlite:///{folder}/ledger.db")
             return _course_of_record(register(replace(plan, address=address).opened(), trial=True), 0)
-    return _course_of_record(register(plan, trial=True), len(before.complete))
+    if plan.schedule.stop is None and not live:
+        return Course(None, "how many windows there are comes from the data: known once they are read")
+    return _published(0, admitted)
 
 
 def _check_apart(plan: Plan, roster: Roster) -> None:

@@ -243,7 +243,7 @@ def starting_settings(subject: Subject, found: Utility) -> str:
         "mechanism": found.chosen.name,
     }
     ledger = document.get("ledger")
-    if ledger and not ledger.startswith("sqlite"):  # the file is public
+    if ledger and not ledger.startswith("sqlite"):  # a path, without a secret; to read it SQLAlchemy would be imported
         document["ledger"] = StoreAddress(ledger).public or ledger
     length = window * subject.interval_us
     if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):

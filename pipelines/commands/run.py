@@ -32,7 +32,7 @@ from ...transforms.private_histograms import NothingCountsError, PrivateHistogra
 from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
-from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics
+from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode, explain
 from ..estimation import active_query
@@ -193,10 +193,7 @@ class _Batch:
     def check_kinds(self, settings: Settings) -> None:
         """See that no place is a topic, which never ends, and that there is a sink."""
         refuse_topics(settings)
-        if settings.sink is None:
-            raise SettingsError(
-                ["sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"]
-            )
+        sink_of(settings, live=False)
 
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
         """Files need nothing."""

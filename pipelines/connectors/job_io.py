@@ -236,6 +236,20 @@ def check_topics(settings: Settings) -> None:
         raise SettingsError(problems)
 
 
+def sink_of(settings: Settings, *, live: bool) -> FileSink:
+    """The sink, which every run needs.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if settings.sink is None:
+        what, example = ("folder", "releases") if live else ("file", "releases.parquet")
+        raise SettingsError(
+            [f"sink is missing: it names the {what} for the released rows, e.g. {{parquet: {example}}}"]
+        )
+    return settings.sink
+
+
 def refuse_topics(settings: Settings) -> None:
     """Refuse a job that ends whose settings name topics, which never do.
 

@@ -30,6 +30,7 @@ from ...transforms.sinks import MessageTopic, SendRejects, SendReleases, release
 from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import AwayError, CommandError, ExitCode
+from .job_io import sink_of
 
 
 class SourceRecord(ABC):
@@ -178,9 +179,8 @@ def live_sink(settings: Settings) -> LiveSink:
     Raises:
         SettingsError: there is none.
     """
-    if settings.sink is None:
-        raise SettingsError(["sink is missing: it names the folder for the released rows, e.g. {parquet: releases}"])
-    return _made(settings.sink.kind, "sink", LiveSink, settings, "sink", settings.sink)
+    sink = sink_of(settings, live=True)
+    return _made(sink.kind, "sink", LiveSink, settings, "sink", sink)
 
 
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:

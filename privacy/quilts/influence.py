@@ -1,8 +1,8 @@
 """Influence tables: how much a slot at some distance tells about the state now ([SWC17] Equation 5, Lemma 4.8).
 
-One interface serves every belief: ``SidedInfluence`` holds, per secret pair and per side, an upper
-bound for each lag. The max-influence of the quilt {X_{i-a}, X_{i+b}} for a pair is ``left[pair, a - 1] + right[pair,
-b - 1]``. Mixing bounds make one pair, a chain makes one per ordered pair of states, a class the union over its members.
+One interface serves every belief: ``SidedInfluence`` holds, per secret pair and per side, an upper bound for each lag.
+The max-influence of the quilt {X_{i-a}, X_{i+b}} for a pair is ``left[pair, a - 1] + right[pair, b - 1]``. Mixing
+bounds make one pair, a chain makes one per ordered pair of states, a class the union over its members.
 The tables of ``sided_influence`` hold at every slot, those of ``slot_influence`` at a named one: a chain with a fixed
 initial distribution has its own left side there, and a window its ends.
 

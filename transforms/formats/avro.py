@@ -330,7 +330,7 @@ LOGICAL_READERS["float-quiltstream-decimal"] = lambda value, _writer, _reader: s
 def decimal_floats(schema: Any) -> Any:
     """A schema by which the library reads floats of 32 bits as :func:`.batches.as_floats` does, without its marks.
 
-    Decimals of very many digits are an error, even in fields that nobody asks for.
+    Decimals of very many digits are an error, also in fields that no mapping names.
     """
     if schema == "float":
         return _DECIMAL_FLOAT

@@ -262,7 +262,10 @@ def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
 
 def test_a_dry_run_without_a_sink_ends_as_the_run_does(tmp_path: Path) -> None:
     done = call("run", "--dry-run", "--json", job(tmp_path, sink=None).settings).ended(2)
-    assert "sink is missing: a run needs one" in json.loads(done.out)["run"]["text"]
+    assert (
+        "sink is missing: it names the file for the released rows, e.g. {parquet: releases.parquet}"
+        in json.loads(done.out)["run"]["text"]
+    )
 
 
 def test_windows_that_begin_after_the_data_are_told_of_by_that(tmp_path: Path) -> None:

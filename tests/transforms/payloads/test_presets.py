@@ -63,7 +63,7 @@ def test_thingsboard_telemetry_of_a_gateway():
 
 
 def test_a_series_of_the_settings_holds_for_thingsboard_gateways_too():
-    """Otherwise whoever may write to one topic writes for every home."""
+    """A device that may publish to one topic must not write for every home."""
     gateway = {"victim": [{"ts": NOON_MS, "values": {"power": 9}}]}
     given = dumped({"power": 1}, gateway, topics=["site/m7/up"] * 2, stamps_us=[NOON_US] * 2)
     rows, rejects = decode(preset("thingsboard", series={"topic": 2}), given)

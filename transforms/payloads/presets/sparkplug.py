@@ -12,10 +12,9 @@ of a thousand metrics is a few numbers.
 
 Whose births were forgotten for those of others is not remembered, but the time of the latest one that ever was. A node
 that is heard of for the first time, or again, behind that may have had any birth up to that time: messages up to it,
-and births before it, say nothing until the node is born anew. One that takes more
-than a quarter of the memory loses its own earlier births; the others that are remembered lose nothing. A birth ahead of
-the broker's clock counts as of that clock, so that a clock far ahead, or an invention, stops no node that is born
-later.
+and births before it, say nothing until the node is born anew. One that takes more than a quarter of the memory loses
+its own earlier births; the others that are remembered lose nothing. A birth ahead of the broker's clock counts as of
+that clock, so that a clock far ahead, or an invention, stops no node that is born later.
 """
 
 from __future__ import annotations
