@@ -360,7 +360,7 @@ def run(lines: list[Fault], words: list[str]) -> None:
                 "-p",
                 "no:cacheprovider",
                 "-m",
-                "e2e or not slow",
+                "e2e or not night",
             ),
             *(f"--junitxml={report}", "-k", " or ".join(names), *files, *words),
         ]

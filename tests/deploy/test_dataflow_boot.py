@@ -66,15 +66,6 @@ def started(container: Path, secret: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([container / "template" / "boot.sh", *words], env=given, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`docker build`, `docker push`: not run: hadolint reads the Dockerfile, what it copies is looked up, and "
-    "`.ci/run deploy` has pip resolve what it installs. Its entry point is run",
-)
-@pytest.mark.assures(
-    "deployments",
-    "Dataflow: a container has the password before Beam's boot program starts, with stand-ins for Beam and Google",
-)
 def test_a_container_reads_its_password_before_the_beam_boot_program_starts(container: Path) -> None:
     words = ["--id=1-1", "--control_endpoint=localhost:1", "two words", ""]
     process = started(container, "projects/p/secrets/s/versions/1", *words)

@@ -51,12 +51,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`docker build`, `docker push`: not run: hadolint reads the Dockerfile, what it copies is looked up, and "
-    "`.ci/run deploy` has pip resolve what it installs. Its entry point is run",
-)
-@pytest.mark.assures("deployments", "Dataflow: the Dockerfile breaks no rule of hadolint")
 def test_the_dockerfile_passes_hadolint(folder: Path, tool: Callable[[str], str]) -> None:
     done = subprocess.run([tool("hadolint"), str(folder / "Dockerfile")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
@@ -95,11 +89,6 @@ def test_every_dependency_that_beams_image_lacks_is_pinned(folder: Path, reposit
     assert named - pinned <= beams
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`gcloud dataflow flex-template build`: not run: files are looked up, and the metadata is what Google reads",
-)
-@pytest.mark.assures("deployments", "Dataflow: Google's own message reads the template's metadata")
 def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Path, module: Find) -> None:
     dataflow, json_format = module("google.cloud.dataflow_v1beta3"), module("google.protobuf.json_format")
     given = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
@@ -123,11 +112,6 @@ def test_the_template_pattern_accepts_the_settings_of_the_guide_and_no_local_fil
     assert not re.fullmatch(pattern, "gs://my-bucket/quiltstream/")
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`docker build`, `docker push`: not run: hadolint reads the Dockerfile, what it copies is looked up, and "
-    "`.ci/run deploy` has pip resolve what it installs. Its entry point is run",
-)
 def test_the_image_takes_each_file_that_the_program_needs(folder: Path) -> None:
     text = (folder / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (?!--from)(.*) /template/", text, re.MULTILINE)
@@ -196,12 +180,6 @@ def _members(resources: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for kind, named in resources.items() if kind.endswith("_iam_member") for one in named.values()]
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`terraform init`, `terraform apply`: not run: the files are parsed and each name is looked up. Where there is "
-    "a terraform, it says that it would write them no other way",
-)
-@pytest.mark.assures("deployments", "Dataflow: every name in the Terraform files is declared")
 def test_everything_that_terraform_names_is_declared(terraform: dict[str, Any], folder: Path) -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.tf"))
     assert set(re.findall(r"\bvar\.(\w+)", text)) == set(terraform["variable"])
@@ -216,10 +194,6 @@ def test_a_heartbeat_without_a_body_closes_windows(terraform: dict[str, Any]) ->
     assert target["attributes"] == {"heartbeat": "1"}
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`cp deploy/dataflow/example.tfvars`: not run: it gives each variable that must be given",
-)
 def test_the_example_gives_every_variable_that_must_be_given(
     terraform: dict[str, Any], folder: Path, module: Find
 ) -> None:
@@ -245,10 +219,6 @@ def test_readings_can_be_read_again_for_two_windows_and_an_outage(
     assert kept * 1_000_000 >= 3 * parse_duration(settings.windows.size)
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`gcloud storage cp`: not run: the files are there, and they are all that the settings name",
-)
 def test_every_file_that_the_example_settings_name_lies_beside_them(settings: Settings) -> None:
     """The plan reads the roster; the guide copies both."""
     plan = make_plan(settings)

@@ -31,14 +31,6 @@ def calls(guide: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`gcloud dataflow flex-template build`: not run: files are looked up, and the metadata is what Google reads",
-)
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`python -m build`: `.ci/run wheel` builds an sdist and from it a wheel, and uses that in an empty environment",
-)
 def test_the_commands_of_the_guide_name_existing_files_and_parameters(guide: str, repository: Path) -> None:
     found = calls(guide)
     made = {words[-1] for words in found if words[0] == "cp"}

@@ -63,11 +63,6 @@ def plain(tmp_path: Path) -> PubSubSubscription:
     return pubsub_source(settings)
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: messages are read and acknowledged only by their receipt; unacknowledged ones come again, in memory "
-    "and over the wire",
-)
 def test_messages_are_read_and_acknowledged_only_by_their_receipt(server: Any, tmp_path: Path) -> None:
     reader = plain(tmp_path).reader(0, "")
     try:
@@ -85,11 +80,6 @@ def test_messages_are_read_and_acknowledged_only_by_their_receipt(server: Any, t
         reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: messages are read and acknowledged only by their receipt; unacknowledged ones come again, in memory "
-    "and over the wire",
-)
 def test_messages_held_by_a_closed_reader_are_delivered_to_the_next_reader(server: Any, tmp_path: Path) -> None:
     feed = plain(tmp_path)
     reader = feed.reader(0, "")
@@ -124,10 +114,6 @@ def test_a_refusal_by_the_service_is_reported_and_the_request_retried(server: An
         reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: over the wire a run seeks, publishes its rows, and a refused row fails its bundle",
-)
 def test_a_run_seeks_over_the_wire(server: Any, tmp_path: Path) -> None:
     source = SOURCES["pubsub"]["pubsub"] | {"reread": "1d"}
     settings = read_settings(settings_file(tmp_path, "pubsub", source={"pubsub": source}))
@@ -144,10 +130,6 @@ def test_a_run_seeks_over_the_wire(server: Any, tmp_path: Path) -> None:
     assert "words" not in str(raised.value)
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: over the wire a run seeks, publishes its rows, and a refused row fails its bundle",
-)
 def test_rows_are_published_over_the_wire_and_a_refusal_fails_the_bundle(server: Any) -> None:
     import grpc  # noqa: PLC0415 - needs the client
 

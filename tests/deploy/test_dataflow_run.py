@@ -31,15 +31,6 @@ def dry(monkeypatch: pytest.MonkeyPatch, module: Find) -> None:
     no_cluster(monkeypatch)
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`gcloud dataflow flex-template run`: not run: its parameter is looked up. The program that it launches is run "
-    "with Beam's Dataflow runner up to where it would call Google, also for `--update`",
-)
-@pytest.mark.assures(
-    "deployments",
-    "Dataflow: Beam's Dataflow runner translates the whole graph, up to the call to Google",
-)
 @pytest.mark.parametrize("kind", sorted(SOURCES))
 @pytest.mark.usefixtures("dry")
 def test_dataflow_accepts_the_whole_graph(kind: str, tmp_path: Path, deploy: Path) -> None:
@@ -48,12 +39,6 @@ def test_dataflow_accepts_the_whole_graph(kind: str, tmp_path: Path, deploy: Pat
     assert str(result.state) == "DONE"
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`gcloud dataflow flex-template run`: not run: its parameter is looked up. The program that it launches is run "
-    "with Beam's Dataflow runner up to where it would call Google, also for `--update`",
-)
-@pytest.mark.assures("deployments", "Dataflow: an update seeks nothing")
 @pytest.mark.usefixtures("dry")
 def test_an_update_sends_no_seek_request_to_pub_sub(tmp_path: Path) -> None:
     """With a runner's state nothing is sought; the running job is then looked up, which takes Google."""
@@ -109,7 +94,6 @@ def test_settings_that_remote_workers_cannot_use_are_refused(
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub", **changes)), DRY)
 
 
-@pytest.mark.assures("deployments", "Dataflow: a ledger in a file is refused")
 def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="set ledger to a PostgreSQL URL"):
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)

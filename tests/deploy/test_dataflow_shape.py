@@ -44,10 +44,6 @@ def lines_of(name: str) -> list[str]:
     return (OF_BEAM / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Dataflow: names and coders of the steps, and the fields of kept state, are those of running jobs",
-)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_steps_and_coders_are_those_that_running_jobs_have(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,10 +57,6 @@ def test_steps_and_coders_are_those_that_running_jobs_have(
     assert found == lines_of(kind)
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Dataflow: names and coders of the steps, and the fields of kept state, are those of running jobs",
-)
 def test_runner_state_types_keep_their_recorded_fields() -> None:
     found = kept_values()
     print("\n".join(found))  # noqa: T201 - to be copied

@@ -46,18 +46,11 @@ OF_THE_PLACE = {
 ONCE = {"topics": "on-failure:5", "submit": "no"}
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose build`, `up`, `ps`, `logs`, `stop`, `kill`: not run: compose takes the file, and services and "
-    "options are looked up. What the image installs with pip is resolved by pip, in `.ci/run deploy`",
-)
-@pytest.mark.assures("deployments", "Docker Compose accepts the shipped file")
 def test_compose_accepts_the_file(tool: Callable[[str], str]) -> None:
     said = run([tool("docker-compose"), "--file", str(FLINK / "compose.yaml"), "config", "--format", "json"])
     assert set(json.loads(said)["services"]) == set(services())
 
 
-@pytest.mark.assures("deployments", "No port of Flink or Beam is published")
 def test_only_the_broker_port_and_a_local_prometheus_port_are_published() -> None:
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert published == {"mosquitto": ["8883:8883"], "gateway-network": ["127.0.0.1:9090:9090"]}
@@ -143,7 +136,6 @@ def settings(name: str) -> dict[str, Any]:
 FOLLOWED = {"settings.yaml": ["worker", "submit", "ledger-metrics"], "gateway.yaml": ["gateway"]}
 
 
-@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_services_name_only_hosts_and_ports_that_share_a_network_with_them() -> None:
     documents = [(name, settings(file)) for file, names in FOLLOWED.items() for name in names]
     documents += [("prometheus", yaml.safe_load(text(PROMETHEUS / "prometheus.yml")))]
@@ -174,7 +166,6 @@ def test_kafka_advertises_its_service_name() -> None:
     assert data == f"kafka:{line('log.dirs')}"
 
 
-@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_topics_are_made_that_settings_name() -> None:
     script = text(FLINK / "kafka" / "topics.sh")
     made = dict(re.findall(r"^make (\S+) (.*)$", script, re.MULTILINE))
@@ -189,7 +180,6 @@ def test_topics_are_made_that_settings_name() -> None:
     assert back == settings("settings.yaml")["sink"]["kafka"]["topic"]
 
 
-@pytest.mark.assures("deployments", "Hosts, ports, topics, paths and secrets of one file are there in the others")
 def test_every_secret_is_mounted_in_exactly_the_services_that_read_it() -> None:
     read: dict[str, set[str]] = {}
     for file, who in FOLLOWED.items():
@@ -242,7 +232,6 @@ def in_kubernetes() -> tuple[list[str], list[str]]:
     return [*server["command"], *server["args"]], submit["args"]
 
 
-@pytest.mark.assures("deployments", "Beam's options are those of the end-to-end tests")
 @pytest.mark.parametrize("where", ["compose", "kubernetes"])
 def test_beams_options_are_those_of_the_end_to_end_tests(where: str) -> None:
     submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]

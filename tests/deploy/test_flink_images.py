@@ -29,7 +29,6 @@ def project() -> dict[str, Any]:
     return tomllib.loads(text(ROOT / "pyproject.toml"))
 
 
-@pytest.mark.assures("deployments", "The images break no rule of hadolint, and every file that they copy is there")
 def test_the_dockerfile_breaks_no_rule_of_hadolint(tool: Callable[[str], str]) -> None:
     assert run([tool("hadolint"), "--failure-threshold", "style", str(FLINK / "Dockerfile")]) == ""
 
@@ -40,7 +39,6 @@ def copied() -> list[str]:
     return [word for one in lines for word in one.split()[:-1]]
 
 
-@pytest.mark.assures("deployments", "The images break no rule of hadolint, and every file that they copy is there")
 def test_paths_copied_by_the_dockerfile_exist_in_the_build_context() -> None:
     seen = {one[1:] for one in text(FLINK / "Dockerfile.dockerignore").splitlines() if one.startswith("!")}
     assert text(FLINK / "Dockerfile.dockerignore").splitlines()[1] == "*"
@@ -53,7 +51,6 @@ def test_every_package_is_in_the_image() -> None:
     assert {path.split("/")[0] for path in packages.values()} <= set(copied())
 
 
-@pytest.mark.assures("deployments", "Shipped versions are those of the end-to-end tests")
 def test_versions_are_those_that_the_end_to_end_tests_run() -> None:
     assert dockerfile_argument("BEAM_VERSION") == installed("job-server").version
     assert dockerfile_argument("FLINK_VERSION") == installed("flink").version
@@ -124,7 +121,6 @@ def pool() -> Iterator[tuple[subprocess.Popen[str], int]]:
     process.stdout.close()
 
 
-@pytest.mark.assures("deployments", "The workers' pool starts and ends workers, on the loopback address only")
 def test_the_pool_starts_and_ends_workers_and_listens_on_the_loopback_address_only(
     pool: tuple[subprocess.Popen[str], int],
 ) -> None:
@@ -159,10 +155,6 @@ def runner() -> Generator[tuple[socket.socket, str]]:
         yield place, f"127.0.0.1:{place.getsockname()[1]}"
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Two jobs of a cluster that share a worker pool, and the ids of their workers, do not end each other's",
-)
 def test_workers_of_two_jobs_may_have_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(PROGRAM)
     monkeypatch.setattr(module, "END_S", 0.2)
@@ -231,6 +223,7 @@ def listeners() -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.night
 def test_a_second_pool_on_the_same_port_reports_that_the_port_is_taken(pool: tuple[subprocess.Popen[str], int]) -> None:
     assert run([sys.executable, str(PROGRAM), str(pool[1])], code=1).endswith(f"127.0.0.1:{pool[1]} is taken\n")
 
@@ -247,6 +240,7 @@ def test_the_pool_ends_only_after_its_taskmanager_has_ended() -> None:
     assert time.monotonic() - began >= 0.3
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("arguments", [[], ["fifty"], ["1", "two"], ["1", "2", "3"]])
 def test_a_pool_without_a_port_prints_the_missing_argument(arguments: list[str]) -> None:
     assert "give the port" in run([sys.executable, str(PROGRAM), *arguments], code=2)

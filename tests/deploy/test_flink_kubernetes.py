@@ -48,11 +48,6 @@ def test_every_kubernetes_file_is_covered_by_the_tests() -> None:
     assert sorted([*BUILT_IN, "flinkdeployment.yaml"]) == sorted(path.name for path in KUBERNETES.iterdir())
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
-    "(release 1.10.0)",
-)
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_kubernetes_accepts_the_built_in_kinds(tool: Callable[[str], str], name: str) -> None:
     assert "passed" in run([tool("kubernetes-validate"), "--strict", str(KUBERNETES / name)])
@@ -90,11 +85,6 @@ def strict(schema: Any) -> Any:
     return made
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Kubernetes: the built-in kinds fit Kubernetes' own schemas, the FlinkDeployment the operator's definition "
-    "(release 1.10.0)",
-)
 def test_the_flinkdeployment_is_valid_by_the_operator_definition(
     definition: dict[str, Any], module: Callable[[str], Any]
 ) -> None:
@@ -139,7 +129,6 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
         yield kind, manifest(kind)["spec"]["template"]["spec"]
 
 
-@pytest.mark.assures("deployments", "Kubernetes: what one manifest names is in another")
 def test_every_object_named_by_a_manifest_is_defined_in_the_manifests() -> None:
     claim, service = manifest("PersistentVolumeClaim"), manifest("Service")
     guide = text(FLINK.parents[1] / "docs" / "guides" / "kubernetes.md")

@@ -44,12 +44,6 @@ def quiltstream(*words: str) -> str:
     return done.output
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose run` of `quiltstream run --dry-run --live` and `quiltstream ledger show`: both, with the "
-    "shipped settings but for paths of secrets, and a ledger in SQLite",
-)
-@pytest.mark.assures("deployments", "The shipped settings of the job run as they are")
 def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     shutil.copy(SETTINGS / "roster.csv", tmp_path)
     file = with_secrets_in(SETTINGS / "settings.yaml", tmp_path / "secrets")
@@ -74,10 +68,6 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     assert "after 0 windows charged" in shown
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose run` of `quiltstream gateway --check`: the same, with the shipped settings but for paths",
-)
 def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
     file = with_secrets_in(SETTINGS / "gateway.yaml", tmp_path / "secrets")
     certificate(tmp_path / "secrets", "mosquitto")
@@ -114,7 +104,7 @@ def certificate(folder: Path, name: str) -> None:
     run(["bash", "-euc", script.replace("DNS:broker.example", f"DNS:{name}.example,DNS:localhost")])
 
 
-@pytest.mark.assures("deployments", "A real Kafka accepts the shipped configuration")
+@pytest.mark.night
 def test_kafka_accepts_its_configuration(tmp_path: Path) -> None:
     try:
         jars = find_kafka()
@@ -252,15 +242,6 @@ def wait(condition: Any) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker run` of `mosquitto_passwd`: that program makes the passwords of a broker that is then used, and one "
-    "more while it runs",
-)
-@pytest.mark.assures(
-    "deployments",
-    "A real Mosquitto with the shipped configuration lets only the gateway read what meters send",
-)
 def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> None:
     """A meter publishes its own readings only, and reads releases only; releases come from the gateway only.
 
@@ -307,12 +288,6 @@ def refused(user: str, folder: Path, port: int) -> bool:
     return codes[0] == "Not authorized"
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker run` of `mosquitto_passwd`: that program makes the passwords of a broker that is then used, and one "
-    "more while it runs",
-)
-@pytest.mark.assures("commands of operate-with-compose", "`mosquitto_passwd`: adds a meter while the broker runs")
 def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
     broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
 ) -> None:
@@ -353,11 +328,6 @@ def test_a_client_without_a_password_is_not_authorized(broker: tuple[Path, int])
     assert "Not authorized" in run([sys.executable, "-c", script])
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`mosquitto_pub`, `mosquitto_sub`: both, with Debian's clients and the shipped configuration, but for host, "
-    "port and folder",
-)
 def test_a_meter_publishes_and_reads_with_the_commands_of_the_guide(
     broker: tuple[Path, int], tool: Callable[[str], str]
 ) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from .flink_files import ROOT, run, text
@@ -38,7 +37,6 @@ def test_each_panel_has_a_description_and_queries_the_selected_data_source() -> 
     assert used == variables
 
 
-@pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
 def test_panels_use_only_existing_metrics_and_all_metrics_of_the_rules() -> None:
     used = {name for _, expression in TARGETS for name in names_in(expression)}
     assert used <= metrics_there_are()
@@ -54,7 +52,6 @@ def test_panels_draw_every_metric_of_a_live_job() -> None:
     assert {counter(name) for name in ("outside-schedule", "duplicates")} <= used
 
 
-@pytest.mark.assures("deployments", "The dashboard and the rules use only metrics that there are")
 def test_prometheus_accepts_every_panel_expression(tool: Callable[[str], str], tmp_path: Path) -> None:
     asked = [*TARGETS, *(("annotation", one["expr"]) for one in PAGE["annotations"]["list"])]
     rules = [{"record": f"panel:{number}", "expr": plain(expression)} for number, (_, expression) in enumerate(asked)]

@@ -43,12 +43,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.assures("commands of kubernetes", "`mkdir`, `openssl` of the password: run, the very words")
-@pytest.mark.assures(
-    "commands of kubernetes",
-    "`kubectl create namespace`, `secret`, `configmap`: run with `--dry-run=client`, and what comes out is what "
-    "the manifests name; left out where there is no kubectl, because no package registry has it",
-)
 def test_kubectl_commands_of_the_guide_create_the_objects_that_manifests_name(folder: Path) -> None:
     """Without a cluster: what kubectl would send, as it says itself."""
     kubectl = optional("kubectl")
@@ -74,11 +68,6 @@ def test_kubectl_commands_of_the_guide_create_the_objects_that_manifests_name(fo
     assert made["ConfigMap"]["data"] == files
 
 
-@pytest.mark.assures(
-    "commands of dataflow",
-    "`terraform init`, `terraform apply`: not run: the files are parsed and each name is looked up. Where there is "
-    "a terraform, it says that it would write them no other way",
-)
 def test_terraform_files_are_formatted() -> None:
     run(
         [optional("terraform"), "fmt", "-check", "-diff", "-recursive", str(ROOT / "deploy" / "dataflow")],
@@ -93,8 +82,6 @@ def asked(port: int, path: str) -> str:
         return answer.read().decode("utf-8")
 
 
-@pytest.mark.assures("deployments", "The guide's command serves the ledger's page")
-@pytest.mark.assures("commands of monitoring", "`python ledger_metrics.py`: run, with a free port")
 def test_the_ledger_metrics_page_is_served_by_the_command_of_the_guide(tmp_path: Path) -> None:
     ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     (call,) = calls("python")

@@ -41,16 +41,6 @@ from .test_prometheus import rules
 OF_DOCKER = {"--file", "--target", "--tag", "--rm", "-it", "--user", "--volume", "--entrypoint", "-b"}
 
 
-@pytest.mark.assures(
-    "commands of kubernetes",
-    "`docker build`, `docker push`: not run: files, targets, tags and options are looked up. What the image "
-    "installs with pip is resolved by pip, in `.ci/run deploy`",
-)
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose build`, `up`, `ps`, `logs`, `stop`, `kill`: not run: compose takes the file, and services and "
-    "options are looked up. What the image installs with pip is resolved by pip, in `.ci/run deploy`",
-)
 def test_docker_commands_of_the_guides_name_existing_files_services_and_options(
     tool: Callable[[str], str],
 ) -> None:
@@ -179,11 +169,6 @@ def test_commands_that_create_topics_name_the_broker_and_the_client_options() ->
         assert "--command-config" in call
 
 
-@pytest.mark.assures(
-    "commands of kubernetes",
-    "`kubectl apply`, `create -f`, `logs`, `delete`, `port-forward`: not run, they ask a cluster first: the files "
-    "are validated as said above, and the objects are looked up",
-)
 def test_kubectl_commands_of_the_guides_name_existing_objects() -> None:
     files = {word for call in calls("kubectl") for word in call if word.startswith("deploy/")}
     assert {ROOT / one for one in files if one.endswith(".yaml")} == set(KUBERNETES.glob("*.yaml"))
@@ -207,14 +192,6 @@ def test_kubectl_commands_of_the_guides_name_existing_objects() -> None:
             assert words[0] in {"create", "apply"}
 
 
-@pytest.mark.assures(
-    "commands of kubernetes",
-    "`curl` to Flink: the same method, path and body are sent by the end-to-end tests, from Python",
-)
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose exec` of `curl` to Flink: the same method and path are sent by the end-to-end tests, from Python",
-)
 def test_the_calls_of_the_guides_are_those_the_end_to_end_tests_make() -> None:
     """Method and path of each call to Flink's REST port are in the class that the end-to-end tests talk to it with."""
     source = text(ROOT / "tests" / "e2e" / "flink.py")
@@ -235,10 +212,6 @@ def test_the_calls_of_the_guides_are_those_the_end_to_end_tests_make() -> None:
     assert {("PATCH", "/jobs/{}?mode=cancel"), ("POST", "/jobs/{}/stop"), ("GET", "/jobs/overview")} <= found
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`mkdir`, `openssl`, `printf`, `touch`, `chmod` of the secrets: run, the very words",
-)
 def test_the_commands_of_the_guide_create_every_secret_of_the_compose_file(tmp_path: Path) -> None:
     run(["bash", "-euc", guide_commands()], cwd=tmp_path)
     folder = tmp_path / "secrets"

@@ -54,11 +54,6 @@ def of(kind: str, name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The Helm chart: Helm finds nothing wrong with it, Kubernetes' schemas take what it makes, its Flink part is the "
-    "manifests of `deploy/flink`, and the package reads its settings",
-)
 @pytest.mark.parametrize("runner", ["prism", "flink"])
 def test_helm_and_the_kubernetes_schemas_accept_the_chart(
     runner: str, helm: Callable[..., str], tool: Callable[[str], str], tmp_path: Path
@@ -73,11 +68,6 @@ def test_helm_and_the_kubernetes_schemas_accept_the_chart(
     )
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The Helm chart: Helm finds nothing wrong with it, Kubernetes' schemas take what it makes, its Flink part is the "
-    "manifests of `deploy/flink`, and the package reads its settings",
-)
 def test_the_chart_renders_the_flink_manifests(rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered("--set", "runner=flink")
     assert [one for one in manifests() if one not in made] == []
@@ -87,11 +77,6 @@ def test_the_chart_renders_the_flink_manifests(rendered: Callable[..., list[dict
     assert images == ["here/worker:2"]
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The Helm chart: Helm finds nothing wrong with it, Kubernetes' schemas take what it makes, its Flink part is the "
-    "manifests of `deploy/flink`, and the package reads its settings",
-)
 @pytest.mark.parametrize("runner", ["prism", "flink"])
 def test_the_package_reads_the_settings_that_the_chart_makes(
     runner: str, rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
@@ -136,7 +121,6 @@ def own(tmp_path: Path, **gateway: Any) -> tuple[list[str], dict[str, Any]]:
     return ["--values", str(tmp_path / "own.yaml")], job
 
 
-@pytest.mark.assures("deployments", "What values leave out of a job is left out: no example is mixed into it")
 def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
     rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -149,7 +133,6 @@ def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
     assert gateway.forward is not None
 
 
-@pytest.mark.assures("deployments", "What values leave out of a job is left out: no example is mixed into it")
 def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str], tmp_path: Path) -> None:
     told = helm("template", RELEASE, str(CHART), code=1)
     example = yaml.safe_load(text(CHART / "example-values.yaml"))
@@ -188,7 +171,6 @@ def test_a_key_of_the_secret_that_looks_like_a_number_is_text(rendered: Callable
         assert set(found) == {"'1.0'"}, runner
 
 
-@pytest.mark.assures("deployments", "With the chart, on Prism too, Prometheus reaches the ledger's page")
 def test_the_ledgers_page_is_served_on_prism_and_open_to_prometheus(
     rendered: Callable[..., list[dict[str, Any]]],
 ) -> None:

@@ -33,7 +33,6 @@ def readable(tmp_path: Path) -> list[str]:
     return [str(path) for path in sorted(tmp_path.iterdir())]
 
 
-@pytest.mark.assures("deployments", "systemd's own program finds nothing wrong with the units of a small machine")
 def test_systemd_finds_nothing_wrong_with_the_units_of_a_house(tool: Callable[[str], str], readable: list[str]) -> None:
     assert len(readable) == len(HOME_UNITS)
     assert run([tool("systemd-analyze"), "verify", "--man=no", *readable]) == ""

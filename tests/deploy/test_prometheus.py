@@ -49,27 +49,13 @@ def counters() -> dict[str, str]:
     return found
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Prometheus takes the files, and each alert fires on what it is for and on nothing else",
-)
 def test_prometheus_accepts_the_configuration_and_rule_files(tool: Callable[[str], str]) -> None:
     promtool = tool("promtool")
     assert "SUCCESS" in run([promtool, "check", "config", str(PROMETHEUS / "prometheus.yml")])
     assert f"{len(rules())} rules found" in run([promtool, "check", "rules", str(PROMETHEUS / "rules.yml")])
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Prometheus takes the files, and each alert fires on what it is for and on nothing else",
-)
-@pytest.mark.assures("deployments", "Alert rules sum jobs of one name")
-@pytest.mark.assures(
-    "runners",
-    "On Flink: workers that no longer poll raise an alert within a minute with the default `live.poll`, else after "
-    "two minutes",
-)
-@pytest.mark.assures("commands of monitoring", "`promtool test rules`: run on rules and their tests")
+@pytest.mark.night
 def test_every_alert_fires_on_its_fault_and_none_on_a_healthy_deployment(tool: Callable[[str], str]) -> None:
     run([tool("promtool"), "test", "rules", str(PROMETHEUS / "rules_test.yml")])
     cases = {one["name"]: one for one in yaml.safe_load(text(PROMETHEUS / "rules_test.yml"))["tests"]}
@@ -81,10 +67,6 @@ def test_every_alert_fires_on_its_fault_and_none_on_a_healthy_deployment(tool: C
     assert names_in_rules() - given == {f"{BEAM}blocks_incomplete", f"{BEAM}sources_left_out"}
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Rules use only metrics that there are; those of Flink have the names that its reporter gives",
-)
 def test_rules_use_only_existing_metrics() -> None:
     used = names_in_rules()
     named = counters()
@@ -112,7 +94,6 @@ def whole_page_of_a_live_job() -> str:
     return board.text()
 
 
-@pytest.mark.assures("deployments", "Each cause of the watchdog has one alert")
 def test_every_watchdog_cause_is_covered_by_exactly_one_alert() -> None:
     told: list[str] = []
     for rule in rules():
@@ -146,10 +127,6 @@ def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> Non
     assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Metrics of a restarted attempt continue their series; those of a new job continue the sums by `job_name`",
-)
 def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name() -> None:
     """Flink numbers a job's attempts; its command names each submission (live/flink.py), and Flink gives it an id."""
     given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
@@ -170,7 +147,6 @@ def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name(
     assert relabelled(counter("polls"), other, steps_for_flink())[1] == other
 
 
-@pytest.mark.assures("deployments", "Prometheus scrapes ports that exist")
 def test_every_scrape_target_is_served() -> None:
     targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in scraped()}
     reporter = flink_properties()["metrics.reporter.prometheus.port"]
@@ -227,7 +203,6 @@ QUERY = '{domain="one \\"meter\\"",query="daily"}'
 MARCH_1 = 1_709_251_200
 
 
-@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_the_metrics_page_shows_the_values_of_the_ledger(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
@@ -247,7 +222,6 @@ def test_the_metrics_page_shows_the_values_of_the_ledger(tmp_path: Path) -> None
     assert 0 < said.loss <= 1.0
 
 
-@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_the_end_of_the_admitted_windows_is_reported_in_advance(tmp_path: Path) -> None:
     # a window of two days costs .2 alone and .4 where it overlaps the next one
     windows = "{size: 2d, every: 1d, start: 2024-03-01, stop: 2024-03-06}"
@@ -302,7 +276,6 @@ def extend(settings: Path) -> None:
     register(make_plan(read_settings(settings)))
 
 
-@pytest.mark.assures("deployments", "The ledger's page has the ledger's numbers")
 def test_an_unavailable_ledger_is_reported_as_down_without_other_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -351,10 +324,7 @@ def replayed(minutes: Sequence[dict[str, float]]) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The page of a ledger that is so fires the alert of that, and no other: budgets, merges, lost history",
-)
+@pytest.mark.night
 def test_each_ledger_alert_fires_only_on_a_page_with_its_fault(tool: Callable[[str], str], tmp_path: Path) -> None:
     """Budgets that end and refuse windows, an account that was merged, one whose history is lost, and no ledger."""
 

@@ -99,11 +99,6 @@ class EstimatesContract(ABC):
         yield made
         made.close()
 
-    @pytest.mark.assures(
-        "estimates",
-        "A job that estimates its model changes its noise while it runs, and every window is published once, on "
-        "Prism and on Flink",
-    )
     @begun_again
     def test_estimates_from_other_series_switch_the_noise_and_lose_no_window(self, bench: Bench) -> None:
         """The other series mix more slowly from when the job has begun on; the estimate is due after two days."""

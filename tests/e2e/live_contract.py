@@ -101,11 +101,6 @@ class LiveContract(ABC):
 
     # Readings in any order
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: readings shuffled within the lateness, and twice, give every window; so for series, "
-        "groups and sliding windows",
-    )
     @pytest.mark.parametrize(
         ("changes", "keys", "size", "step"),
         [
@@ -157,11 +152,6 @@ class LiveContract(ABC):
 
     # Readings that come late, and what is no reading
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: readings late by 0, 1 and 10 windows, damaged files, bad lines and unknown series change "
-        "nothing",
-    )
     def test_late_damaged_and_unknown_readings_are_counted_and_change_nothing(self, bench: Bench, tally: Tally) -> None:
         bench.settings(
             windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-13"}, rejects={"jsonl": "rejects"}
@@ -216,10 +206,6 @@ class LiveContract(ABC):
 
     # Clocks and silence
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a clock that jumps ten years ahead closes no window of today; silence ends with `live.idle`",
-    )
     def test_a_meter_whose_clock_jumps_ten_years_ahead_closes_no_window_of_today(
         self, bench: Bench, tally: Tally
     ) -> None:
@@ -255,10 +241,6 @@ class LiveContract(ABC):
         warned = [one["text"] for one in job.said if one["kind"] == "warning"]
         assert not any("no worker" in text for text in warned)
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a clock that jumps ten years ahead closes no window of today; silence ends with `live.idle`",
-    )
     def test_empty_windows_and_silent_series_are_published_once_idle_has_passed(
         self, bench: Bench, tally: Tally
     ) -> None:
@@ -300,10 +282,6 @@ class LiveContract(ABC):
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 28 * DAY)))
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a shard that is silent for three weeks holds up no window, and may return",
-    )
     def test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return(self, bench: Bench, tally: Tally) -> None:
         bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-25", "lateness": "1h"})
         shards = {name: stable_hash(name) % 3 for name in NAMES}
@@ -330,11 +308,6 @@ class LiveContract(ABC):
 
     # Series that come and go
 
-    @pytest.mark.assures(
-        "live",
-        "A live job without a roster admits a series at its first reading, from the next window on",
-    )
-    @pytest.mark.assures("runners", "Prism and Flink: series join at first sight, or by a new roster between two runs")
     def test_a_series_that_begins_on_the_third_day_joins_at_its_first_reading(self, bench: Bench, tally: Tally) -> None:
         bench.keys = SERIES
         bench.settings(roster=None)
@@ -353,8 +326,6 @@ class LiveContract(ABC):
         bench.keys = earlier
         tally.take(bench.check())
 
-    @pytest.mark.assures("live", "Series join, leave and return at the start of a window")
-    @pytest.mark.assures("runners", "Prism and Flink: series join at first sight, or by a new roster between two runs")
     def test_a_new_roster_holds_from_the_first_unpublished_window_on(self, bench: Bench, tally: Tally) -> None:
         bench.keys = SERIES
         bench.settings()
@@ -379,15 +350,6 @@ class LiveContract(ABC):
 
     # Death and rivalry
 
-    @pytest.mark.assures(
-        "runners",
-        "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or "
-        "stopped, or when the server is killed within a release or stands still",
-    )
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a job killed twice, or cancelled on the cluster, continues from the ledger alone",
-    )
     def test_a_job_killed_twice_resumes_from_the_ledger_alone(self, bench: Bench, tally: Tally) -> None:
         bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"})
         frame = readings(10.5, seed=7)
@@ -410,9 +372,6 @@ class LiveContract(ABC):
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 10 * DAY), earlier=published))
 
-    @pytest.mark.assures(
-        "runners", "Prism and Flink: local days of 23 hours are published, also by a job that was killed"
-    )
     @pytest.mark.parametrize(
         "privacy",
         [{"epsilon": 1.0}, {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp", "budget": 100.0}],
@@ -448,12 +407,6 @@ class LiveContract(ABC):
         assert (short < whole) if "guarantee" in privacy else (short == whole)
         tally.take(bench.check(scheduled, earlier=published))
 
-    @pytest.mark.assures(
-        "runners",
-        "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or "
-        "stopped, or when the server is killed within a release or stands still",
-    )
-    @pytest.mark.assures("runners", "Prism and Flink: two jobs that race publish every window once")
     def test_two_jobs_that_race_publish_every_window_once(self, bench: Bench, tally: Tally) -> None:
         bench.settings()
         frame = readings(4.5, seed=8)
@@ -467,7 +420,6 @@ class LiveContract(ABC):
         assert bench.counts() == bench.expected
         tally.take(bench.check())
 
-    @pytest.mark.assures("runners", "Prism and Flink: Ctrl-C ends a job within seconds, and the next run continues")
     def test_ctrl_c_ends_a_job_within_seconds_and_the_next_run_resumes(self, bench: Bench) -> None:
         bench.settings()
         frame = readings(4.5, seed=9)
@@ -497,10 +449,6 @@ class LiveContract(ABC):
 
     # Standard input
 
-    @pytest.mark.assures(
-        "runners",
-        "Standard input is read on Prism and an embedded Flink, and refused for a cluster before anything is charged",
-    )
     @pytest.mark.parametrize("form", ["jsonl", "csv"])
     def test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows(
         self, bench: Bench, form: str
@@ -526,12 +474,6 @@ class LiveContract(ABC):
 
     # The budget and the ledger
 
-    @pytest.mark.assures("ledger", "The budget holds across jobs and restarts; what it refuses is on record")
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a budget that ends refuses the rest; a ledger that cannot be written stops the job "
-        "before it reads",
-    )
     def test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three(self, bench: Bench) -> None:
         bench.settings(
             windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
@@ -556,11 +498,6 @@ class LiveContract(ABC):
         assert again.process.returncode == 3
         assert bench.counts() == found
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: a budget that ends refuses the rest; a ledger that cannot be written stops the job "
-        "before it reads",
-    )
     def test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads(self, bench: Bench) -> None:
         bench.settings()
         bench.spoil_ledger()
@@ -573,7 +510,6 @@ class LiveContract(ABC):
 
     # What can be seen from outside
 
-    @pytest.mark.assures("privacy", "One changed value changes nothing that can be seen but the counts")
     def test_one_changed_cell_changes_only_the_noisy_counts(self, bench: Bench) -> None:
         seen: list[Any] = []
         frame = readings(4.5, seed=12)

@@ -25,7 +25,7 @@ LONGEST = (
 )
 
 #: What a push runs: the whole way from MQTT to Kafka by Flink and back with kills, jobs on Prism and Flink, the ledger
-#: on a server and its faults, TLS, alerts, a plug-in, and what a killed command leaves behind. The rest runs nightly.
+#: on a server and its faults, TLS, alerts, a plug-in, and what a killed command leaves behind. The rest runs at night.
 SMOKE = (
     "test_gateway_kafka.py",
     "test_kafka_live.py::test_a_restarted_job_continues_the_record_and_sends_missing_rows",

@@ -127,10 +127,6 @@ def kill_runners(bench: Bench, job: Running, times: int) -> None:
         bench.until(lambda prism=prism: not alive(prism), "it ends")
 
 
-@pytest.mark.assures(
-    "deployments",
-    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
-)
 def test_alerts_on_prism_fire_for_each_fault_and_not_in_a_healthy_hour(
     bench: Bench, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
@@ -196,10 +192,6 @@ def test_alerts_on_prism_fire_for_each_fault_and_not_in_a_healthy_hour(
         prometheus.close()
 
 
-@pytest.mark.assures(
-    "deployments",
-    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
-)
 def test_alerts_fire_when_the_budget_ends_soon_and_when_windows_are_refused(
     bench: Bench, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
@@ -223,9 +215,6 @@ def counts_at(gateway: GatewayProcess) -> str:
     return "127.0.0.1:" + re.findall(r"counts are at 127\.0\.0\.1:(\d+)", gateway.log)[-1]
 
 
-@pytest.mark.assures(
-    "deployments", "An hour of a gateway that is well fires no alert at a real Prometheus, and each fault fires its own"
-)
 def test_gateway_alerts_fire_for_each_fault_and_not_in_a_healthy_hour(
     mosquitto: MosquittoBroker, prometheus_program: Path
 ) -> None:

@@ -81,10 +81,6 @@ def bench(cluster: QuickCluster, postgres_url: str, tmp_path: Path) -> Iterator[
     made.close()
 
 
-@pytest.mark.assures(
-    "deployments",
-    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
-)
 def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
     bench: FlinkBench, cluster: QuickCluster, prometheus_program: Path, page: tuple[Processes, int]
 ) -> None:
@@ -147,10 +143,6 @@ def test_alerts_on_flink_fire_for_each_fault_and_not_in_a_healthy_hour(
             prometheus.close()
 
 
-@pytest.mark.assures(
-    "deployments",
-    "An hour of a live job that is well fires no alert at a real Prometheus, and each fault fires its own",
-)
 def test_an_alert_fires_for_a_silent_partition_on_flink(
     kafka: KafkaBroker, bench: FlinkBench, cluster: QuickCluster, prometheus_program: Path
 ) -> None:

@@ -61,7 +61,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return found
 
 
-@pytest.mark.assures("privacy", "A report loads nothing, runs no script, and names in it stay text")
 def test_a_report_sends_no_request_and_logs_nothing_to_the_console(browser: Path, made: Made, tmp_path: Path) -> None:
     found = opened(browser, made.page, tmp_path / "report")
     assert (found.console, found.requests) == ((), ())

@@ -148,7 +148,6 @@ def asked(prometheus: Prometheus, begin: float, expression: str, legend: str) ->
     return found
 
 
-@pytest.mark.assures("deployments", "Every panel of the dashboard shows something in an hour that has everything")
 def test_every_panel_has_data_and_shows_the_faults_of_the_hour(
     prometheus: Prometheus, begin: float, tmp_path: Path
 ) -> None:

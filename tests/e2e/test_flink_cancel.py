@@ -90,11 +90,6 @@ def ended_of(job: Running) -> str:
     return found[1]
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     bench: RestBench,
 ) -> None:

@@ -206,25 +206,6 @@ def check_metrics(cluster: ShippedCluster, page: list[Sample]) -> None:
     assert not any(name.startswith("task_attempt") for one in of_job for name in one)
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Rules use only metrics that there are; those of Flink have the names that its reporter gives",
-)
-@pytest.mark.assures(
-    "deployments",
-    "A real Prometheus evaluates every rule on the pages of a live job on Prism and of Flink's reporter; none "
-    "fires while they are well, and those of a lost gateway or TaskManager do",
-)
-@pytest.mark.assures(
-    "deployments",
-    "The shipped command, worker pool and Flink configuration run on a real cluster; a killed worker and "
-    "TaskManager are reported within a minute",
-)
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     bench: FlinkBench, cluster: ShippedCluster, prometheus: Prometheus
 ) -> None:
@@ -277,10 +258,6 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     assert bench.counts() == truth(frame, range(7), bench.keys)
 
 
-@pytest.mark.assures(
-    "deployments",
-    "Two jobs of a cluster that share a worker pool, and the ids of their workers, do not end each other's",
-)
 def test_a_job_keeps_its_workers_when_another_job_is_submitted_and_cancelled(
     roomy: ShippedCluster, postgres_url: str, tmp_path: Path
 ) -> None:

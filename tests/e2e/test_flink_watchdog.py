@@ -51,11 +51,6 @@ def whole(bench: RestBench, job: Running) -> Running:
     return job
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink: a cluster that has lost its TaskManager is reported within a minute, on the log and on the metric, "
-    "with the cause where its REST address is known, and when it has one again; everything is on record then",
-)
 def test_a_cluster_without_machines_is_reported_within_a_minute_with_its_cause(
     bench: RestBench,
 ) -> None:
@@ -115,7 +110,6 @@ def test_a_cluster_without_machines_is_reported_within_a_minute_with_its_cause(
     bench.check(earlier=published)
 
 
-@pytest.mark.assures("runners", "The watchdog names the process that died")
 def test_a_dead_worker_pool_and_jobmanager_are_named_soon_and_waited_for(bench: RestBench) -> None:
     """Flink begins the job again and again without its pool, and has lost it after the JobManager's end."""
     cluster = bench.cluster

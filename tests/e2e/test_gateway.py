@@ -49,10 +49,6 @@ def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoB
     assert "meters/m" not in one.log
 
 
-@pytest.mark.assures(
-    "privacy",
-    "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named",
-)
 def test_messages_are_forwarded_under_pseudonyms_without_loss(
     mosquitto: MosquittoBroker, start_gateway: Start, tmp_path: Path
 ) -> None:
@@ -70,11 +66,6 @@ def test_messages_are_forwarded_under_pseudonyms_without_loss(
     assert "meters/m" not in one.log
 
 
-@pytest.mark.assures(
-    "gateway",
-    "A gateway that is killed (`kill -9`) under load loses no message that the broker had confirmed",
-)
-@pytest.mark.assures("gateway", "A broker that is stopped in order and started again loses no message")
 def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_nothing(
     mosquitto: MosquittoBroker, start_gateway: Start, request: pytest.FixtureRequest
 ) -> None:
@@ -110,7 +101,6 @@ def test_a_gateway_killed_or_stopped_and_a_broker_restarted_under_load_lose_noth
     assert all(times - 1 <= flagged[number] + (number in meters.repeated) for number, times in counts.items())
 
 
-@pytest.mark.assures("gateway", "A killed MQTT broker loses no more of its backlog than its configuration allows")
 def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allows(
     mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
@@ -155,10 +145,6 @@ def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBr
     one.wait_until("all acknowledged", lambda: settled(one, 10))
 
 
-@pytest.mark.assures(
-    "gateway",
-    "A message of ten megabytes is dropped and counted; its content is in no file and no log",
-)
 def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content(
     mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:
@@ -217,10 +203,6 @@ def test_two_gateways_of_one_shared_subscription_share_its_messages(
     assert counts[0] + counts[1] == dict.fromkeys(range(1_000), 1)
 
 
-@pytest.mark.assures(
-    "gateway",
-    "Memory is bounded while the delivery target takes nothing, also if the connection breaks meanwhile",
-)
 def test_a_gateway_at_its_limit_holds_no_more_and_fetches_nothing_again(
     mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:

@@ -108,7 +108,6 @@ def test_each_release_is_published_under_its_query_and_key_and_the_newest_retain
     assert gateway.stop() == 0
 
 
-@pytest.mark.assures("gateway", "Each release is published at least once, and never with other values")
 def test_each_release_is_sent_with_its_values_despite_kills_and_broker_outages(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:

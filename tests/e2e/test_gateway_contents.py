@@ -83,10 +83,6 @@ def gateway(mosquitto: MosquittoBroker, start_gateway: Start) -> GatewayProcess:
     return start_gateway(to_folder(mosquitto.port, rejects="rejects.jsonl") | {"back": way_back})
 
 
-@pytest.mark.assures(
-    "gateway",
-    "No content of a message stops the gateway: one that the MQTT library refuses comes without its properties",
-)
 def test_messages_delivered_by_mosquitto_are_forwarded_with_any_properties(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:
@@ -137,7 +133,6 @@ def test_messages_delivered_by_mosquitto_are_forwarded_with_any_properties(
     assert gateway.stop() == 0
 
 
-@pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
 def test_releases_of_series_of_any_name_are_published_under_distinct_topics(
     mosquitto: MosquittoBroker, gateway: GatewayProcess
 ) -> None:

@@ -46,7 +46,6 @@ def with_password(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-@pytest.mark.assures("privacy", "A password is in no log")
 def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
     broker: Broker, start_gateway: Start, tmp_path: Path
 ) -> None:

@@ -67,7 +67,6 @@ def test_messages_are_delivered_with_key_headers_and_body(
     assert len(places) == 50
 
 
-@pytest.mark.assures("gateway", "A Kafka broker killed together with the gateway loses no message")
 def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:
@@ -210,10 +209,6 @@ def all_had(target: KafkaDelivery, given: list[Message], expected: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.assures(
-    "gateway",
-    "A refused batch of Kafka costs only the message that is too large or has a refused stamp",
-)
 def test_a_batch_refused_for_its_size_loses_only_the_messages_above_the_limit(kafka: KafkaBroker) -> None:
     topic = kafka.topic(max_message_bytes="5000")
     target = KafkaDelivery(kafka.servers, topic, "topic", {"linger.ms": 50, "compression.type": "none"})
@@ -225,7 +220,6 @@ def test_a_batch_refused_for_its_size_loses_only_the_messages_above_the_limit(ka
     assert [number_of(message.value()) for message in kafka.read(topic)] == [n for n in range(20) if n != 7]
 
 
-@pytest.mark.assures("gateway", "A clock that was ahead holds up nothing after it is right, and loses nothing")
 @pytest.mark.parametrize("moment", [range(4, 5), range(4, 8)], ids=len)
 def test_a_clock_briefly_ahead_delays_and_loses_no_message(kafka: KafkaBroker, moment: range) -> None:
     """The broker refuses a whole batch for stamps that are an hour ahead of its clock, with other words for several."""

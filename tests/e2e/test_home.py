@@ -244,11 +244,6 @@ def guide_calls(*words: str) -> list[str]:
     return found
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The guide of a small machine, its commands and units, brings messages of a Shelly plug and telegrams of a P1 "
-    "cable to rows and a dashboard; after a kill of everything the rows go on and none changes",
-)
 def test_readings_of_a_plug_and_a_cable_become_rows_with_the_guides_commands(house: House) -> None:
     house.begin_broker()
     house.connect()

@@ -23,7 +23,6 @@ def bench(flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Ite
     made.close()
 
 
-@pytest.mark.assures("brokers", "Kafka: on Flink a killed TaskManager costs no row of topics read on lanes")
 def test_a_killed_taskmanager_loses_no_row_of_topics_read_by_partition_groups(kafka, bench):
     """The bench begins the job once more, from the ledger alone, where Flink loses what the source handed back."""
     topics = TopicBench(kafka, bench, 3)

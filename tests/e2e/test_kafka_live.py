@@ -23,11 +23,6 @@ def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
     return frame.filter(pl.col("time").is_between(ORIGIN + int(start * HOUR), ORIGIN + int(stop * HOUR) - 1))
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: from topic to topic the rows equal an independent computation, with disorder, a killed broker and an "
-    "added partition",
-)
 def test_topic_to_topic_equals_the_truth_with_disorder_over_several_partitions(kafka, bench, tmp_path):
     """Three partitions on two lanes, one that ends early, a broker that is killed, a partition that is added."""
     topics, key = TopicBench(kafka, bench, 3), tmp_path / "private.key"
@@ -82,7 +77,6 @@ def test_topic_to_topic_equals_the_truth_with_disorder_over_several_partitions(k
     assert all("half" not in text for text in said)
 
 
-@pytest.mark.assures("brokers", "Kafka: an idle partition holds its windows until `live.idle` has passed")
 def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
     topics = TopicBench(kafka, bench, 3)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
@@ -95,7 +89,6 @@ def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
     topics.check(frame, 4)
 
 
-@pytest.mark.assures("brokers", "Kafka: a killed job that is restarted continues the record and sends the missing rows")
 def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, bench):
     topics = TopicBench(kafka, bench, 2)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
@@ -123,7 +116,6 @@ def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, benc
     assert "releases that are not on record" in lost.err.read_text(encoding="utf-8")
 
 
-@pytest.mark.assures("brokers", "Kafka: rows report a recreated topic also after another restart")
 def test_rows_report_a_recreated_topic_also_after_another_restart(kafka, bench):
     """What the first topic held of the windows that are missing is gone, and no position tells the next job."""
     topics = TopicBench(kafka, bench, 1)
@@ -146,7 +138,6 @@ def test_rows_report_a_recreated_topic_also_after_another_restart(kafka, bench):
     assert {found[day] for day in (2, 3)} == {"unavailable"}
 
 
-@pytest.mark.assures("brokers", "Kafka: a broker away at the start is reported, and the job starts on its return")
 def test_a_broker_unavailable_at_the_start_is_reported_and_waited_for(kafka, bench):
     topics = TopicBench(kafka, bench, 1)
     topics.settings(
@@ -215,7 +206,6 @@ DENIED = "the user may not use the topic; ask for the right to it"
 READ_ONLY = "the user may not write to it; ask for the right to it"
 
 
-@pytest.mark.assures("brokers", "Kafka: an unusable topic ends a job before anything is charged, with the next step")
 @pytest.mark.parametrize(
     ("place", "said"),
     [

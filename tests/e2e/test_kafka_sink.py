@@ -34,7 +34,6 @@ def send(topic: Topic, batch=BATCH) -> None:
     sender.close()
 
 
-@pytest.mark.assures("brokers", "Kafka: rows sent again are the same messages, and compaction keeps one of each")
 @pytest.mark.parametrize("form", ["json", "avro-single-object"])
 def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kafka, form):
     # what is in the only segment of a partition is not compacted yet
@@ -58,7 +57,6 @@ def test_rows_sent_again_are_the_same_messages_and_compaction_keeps_one_each(kaf
     assert len(ids_in(topic, query="other")) == number - 100
 
 
-@pytest.mark.assures("brokers", "Kafka: a broker killed while rows are sent has them all once in the end")
 def test_rows_sent_to_a_killed_broker_are_all_delivered_once(kafka):
     topic = Topic(Cluster(kafka.servers), kafka.topic(2))
     sender = Sender(topic, "sink.kafka")
@@ -91,10 +89,6 @@ def test_a_topic_with_foreign_messages_is_refused_as_a_sink(kafka):
         ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The shipped script makes the topics on a real broker, and leaves existing ones alone",
-)
 def test_the_shipped_script_makes_topics_and_leaves_existing_ones_alone(kafka, kafka_jars, tmp_path):
     tools = installed("kafka-tools")
     if not tools.folder.is_dir():

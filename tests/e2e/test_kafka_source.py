@@ -103,10 +103,6 @@ BOMB = 300_000_000
 SENDING = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 2_000_000}
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: a batch that unpacks beyond the limit is reported, and the other partitions are read",
-)
 def test_a_batch_unpacking_above_the_limit_is_reported_and_others_are_read(kafka):
     """A batch of 116 kB of zeros took 2.1 GB; now its partition waits, and goes on when its records are deleted."""
     topic, real = kafka.topic(2), Real(kafka)
@@ -123,10 +119,6 @@ def test_a_batch_unpacking_above_the_limit_is_reported_and_others_are_read(kafka
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: a topic with `compression.type=uncompressed` accepts no batch that unpacks beyond its limit",
-)
 def test_an_uncompressed_topic_refuses_a_batch_unpacking_above_the_limit(kafka):
     topic = kafka.topic(1, compression_type="uncompressed")
     with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
@@ -160,11 +152,6 @@ def test_a_missing_right_to_read_a_topic_is_reported_until_it_is_granted(kafka, 
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: a partition counts as read to its end only when its leader said so within the last second; a hanging "
-    "broker ends none",
-)
 @pytest.mark.parametrize(("how", "back"), [("hang", "go_on"), ("kill", "start")])
 def test_a_hanging_or_killed_broker_leaves_every_partition_in_unknown_state(kafka, how, back):
     topic = kafka.topic(2)

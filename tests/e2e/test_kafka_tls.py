@@ -78,11 +78,6 @@ def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
     return KafkaPartitions(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
-    "and a wrong password are reported",
-)
 @pytest.mark.parametrize("by", ["certificate", "password"])
 def test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password(
     broker: KafkaBroker, cluster: Cluster, caplog: pytest.LogCaptureFixture, by: str
@@ -108,11 +103,6 @@ def test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password(
     assert PASSWORD not in shown
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
-    "and a wrong password are reported",
-)
 def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: KafkaBroker, cluster: Cluster) -> None:
     strange = Cluster(cluster.servers, options(broker, "other.pem"))
     said = "the encrypted connection cannot be made; check certificates and security.protocol"
@@ -133,7 +123,6 @@ def test_a_client_without_a_certificate_is_refused(broker: KafkaBroker) -> None:
     assert not told.value.passing
 
 
-@pytest.mark.assures("brokers", "Messages about Kafka's security name the cause and quote no broker")
 def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: KafkaBroker) -> None:
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
     scram, plain = {**by_name, "sasl.mechanism": "SCRAM-SHA-256"}, {**by_name, "sasl.mechanism": "PLAIN"}
@@ -154,7 +143,6 @@ def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: Kaf
         assert PASSWORD not in str(told.value)
 
 
-@pytest.mark.assures("brokers", "Kafka: a mismatch of TLS between client and port names the setting")
 def test_a_tls_mismatch_between_client_and_port_names_the_setting(broker: KafkaBroker, cluster: Cluster) -> None:
     topic, place = broker.topic(1), "sink.kafka"
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -187,11 +175,6 @@ def test_a_wrong_key_password_is_reported_without_showing_it(
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: with TLS, a client certificate and SCRAM-SHA-512, the password is nowhere else; an unknown authority "
-    "and a wrong password are reported",
-)
 def test_a_wrong_user_password_is_reported_without_showing_it(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,7 +190,6 @@ def test_a_wrong_user_password_is_reported_without_showing_it(
     reader.close()
 
 
-@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
 @pytest.mark.parametrize("by", ["certificate", "password"])
 def test_a_refused_reader_goes_on_with_the_secret_or_certificate_of_then(
     broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str

@@ -39,12 +39,6 @@ class TestEmbeddedFlink(LiveContract):
 
     # of each of these, one form
 
-    @pytest.mark.assures(
-        "runners",
-        "Prism and Flink: readings shuffled within the lateness, and twice, give every window; so for series, "
-        "groups and sliding windows",
-    )
-    @pytest.mark.assures("runners", "An embedded Flink loses no row; a ledger in a file is refused there")
     @begun_again
     def test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window(
         self, bench: Bench, tally: Tally
@@ -52,16 +46,11 @@ class TestEmbeddedFlink(LiveContract):
         shuffled: Any = LiveContract.test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window
         shuffled(self, bench, tally, {"group_by": "group"}, GROUPS, DAY, DAY)
 
-    @pytest.mark.assures(
-        "runners",
-        "Standard input is read on Prism and an embedded Flink, and refused for a cluster before anything is charged",
-    )
     @begun_again
     def test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows(self, bench: Bench) -> None:
         given: Any = LiveContract.test_standard_input_is_read_as_it_arrives_and_its_end_completes_past_windows
         given(self, bench, "jsonl")
 
-    @pytest.mark.assures("runners", "An embedded Flink loses no row; a ledger in a file is refused there")
     def test_a_ledger_in_a_file_is_refused_before_anything_is_charged(self, bench: Bench) -> None:
         """Its name is that of a runner which may spread over machines; where it runs is an option of Flink's own."""
         address = f"sqlite:///{bench.folder / 'ledger.db'}"

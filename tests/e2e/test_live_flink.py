@@ -41,10 +41,6 @@ class TestFlink(LiveContract):
     def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
         return FlinkBench(folder, request.getfixturevalue("flink_cluster"), request.getfixturevalue("postgres_url"))
 
-    @pytest.mark.assures(
-        "runners",
-        "Standard input is read on Prism and an embedded Flink, and refused for a cluster before anything is charged",
-    )
     def test_standard_input_is_refused_before_anything_is_charged(self, bench: Bench) -> None:
         bench.settings(source={"stdin": "jsonl"})
         job = bench.run()
@@ -52,11 +48,6 @@ class TestFlink(LiveContract):
         assert "source.stdin can be read in this process only" in job.err.read_text(encoding="utf-8")
         assert bench.rows() == []
 
-    @pytest.mark.assures(
-        "live",
-        "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or "
-        "discarding, in any order), every window is on record whole and once",
-    )
     @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
     @begun_again
     def test_every_window_is_recorded_complete_and_once_for_any_panes_of_flink(
@@ -122,16 +113,6 @@ def complete(bench: FlinkBench, tally: Tally, frame: pl.DataFrame, days: int, ea
     tally.take(bench.check(every(DAY, DAY, days * DAY), earlier=earlier))
 
 
-@pytest.mark.assures(
-    "runners",
-    "Flink: TaskManagers killed within a window and within the transaction of a release, and killed Python "
-    "workers, cost no row and change none",
-)
-@pytest.mark.assures(
-    "runners",
-    "Flink: a job stopped with a savepoint is resumed, and one started from the ledger alone, with the sink "
-    "emptied, continues the record",
-)
 @pytest.mark.parametrize("bench", [GROUPS], ids=["groups"], indirect=True)
 @undisturbed
 def test_killed_machines_a_savepoint_and_the_ledger_alone_lose_and_change_no_row(
@@ -187,7 +168,6 @@ def test_killed_machines_a_savepoint_and_the_ledger_alone_lose_and_change_no_row
     complete(bench, tally, frame, DAYS, published)
 
 
-@pytest.mark.assures("runners", "Flink: a database killed within a release costs the running job no row")
 @pytest.mark.parametrize("bench", [SERIES], ids=["series"], indirect=True)
 @pytest.mark.parametrize("away_s", [0, 30], ids=["back at once", "away for longer than a checkpoint"])
 @undisturbed

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.store import Store, StoreMissing
@@ -60,7 +59,6 @@ def charged(bench: Bench) -> int:
             return 0
 
 
-@pytest.mark.assures("live", "Memory does not grow with what was read and published")
 def test_memory_is_flat_over_ten_million_readings_and_a_thousand_windows(bench: Bench) -> None:
     draw = np.random.default_rng(20130101)
     bench.settings(

@@ -91,11 +91,6 @@ class TestPrismOnPostgres:
     )
 
 
-@pytest.mark.assures(
-    "runners",
-    "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or stopped, or "
-    "when the server is killed within a release or stands still",
-)
 def test_a_server_killed_within_two_releases_loses_no_row_of_a_job_on_prism(
     bench: PostgresBench, postgres_server: PostgresServer, tally: Tally
 ) -> None:
@@ -144,15 +139,6 @@ def away(server: PostgresServer, how: str) -> Generator[None]:
             yield
 
 
-@pytest.mark.assures(
-    "runners",
-    "A live job on Prism whose ledger is a PostgreSQL server loses nothing when it is killed, raced or stopped, or "
-    "when the server is killed within a release or stands still",
-)
-@pytest.mark.assures(
-    "live",
-    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
-)
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [("killed", "waiting", ""), ("stopped", "warning", "the ledger of record has not answered")],

@@ -6,8 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from ..examined import Tally, every
 from .live_bench import DAY, Bench, Running, day_of, readings, truth
 from .processes import alive, descendants
@@ -32,10 +30,6 @@ def kill_prism(bench: Bench, job: Running) -> int:
     return pid
 
 
-@pytest.mark.assures(
-    "runners",
-    "A job that its runner failed continues by itself, a limited number of times; a failure shows no data",
-)
 def test_a_job_whose_prism_is_killed_in_the_middle_twice_publishes_every_window_once(
     bench: Bench, tally: Tally
 ) -> None:

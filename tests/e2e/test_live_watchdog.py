@@ -89,15 +89,6 @@ def stall(bench: Bench, job: Running, still: list[int], cause: str, said: str, w
     assert page_of(job)[cause] == 0
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a stopped runner or worker is on the log and in the metric within a minute; when it continues, "
-    "every window is on record",
-)
-@pytest.mark.assures(
-    "runners",
-    "On Prism: workers that are killed are reported in the same time, and the job restarted publishes the rest",
-)
 def test_stopped_or_killed_workers_are_told_within_a_minute_and_the_job_completes(
     bench: Bench, pool: tuple[Processes, int]
 ) -> None:
@@ -147,16 +138,6 @@ def test_stopped_or_killed_workers_are_told_within_a_minute_and_the_job_complete
     bench.check(earlier=published)
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a stopped runner or worker is on the log and in the metric within a minute; when it continues, "
-    "every window is on record",
-)
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
-    "`live.poll` is; the check reads nothing",
-)
 def test_a_stopped_runner_and_a_missing_folder_are_reported_between_two_polls(bench: Bench) -> None:
     """One look is two minutes: what it would tell is asked between two of them."""
     bench.settings(live={"poll": "2min", "restarts": 0, "metrics_port": 0})
@@ -197,11 +178,6 @@ def test_a_stopped_runner_and_a_missing_folder_are_reported_between_two_polls(be
     assert job.summary["restarts"] == 0
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
-    "`live.poll` is; the check reads nothing",
-)
 def test_a_lost_or_hanging_broker_is_detected_between_polls_without_reading(
     kafka: KafkaBroker,
 ) -> None:

@@ -99,8 +99,7 @@ def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:
     return begun_some, left
 
 
-@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
-@pytest.mark.parametrize(("kills", "least"), [(8, 1), pytest.param(50, 11, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "least"), [(8, 1), pytest.param(50, 11, marks=pytest.mark.night)])
 def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: Tally, kills: int, least: int) -> None:
     begun, left = orphans(bench, kills, tally)
     assert begun >= least
@@ -146,7 +145,6 @@ def loopback(address: str) -> bool:
     return host in {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
-@pytest.mark.assures("live", "The workers within the command listen on the loopback address only")
 def test_workers_within_the_command_are_reached_on_the_loopback_address_only(bench: Bench) -> None:
     bench.settings()
     frame = readings(2.5, seed=53)
@@ -205,8 +203,7 @@ def _java(mark: str) -> bool:
     return any("java" in line for line in marked(mark).values())
 
 
-@pytest.mark.assures("runners", "A command that is killed alone leaves nothing that it started")
-@pytest.mark.parametrize(("kills", "least"), [(1, 1), pytest.param(50, 11, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "least"), [(1, 1), pytest.param(50, 11, marks=pytest.mark.night)])
 def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
     embedded: EmbeddedBench, kills: int, least: int
 ) -> None:

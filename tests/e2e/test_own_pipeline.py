@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from .prism import prism_arguments
 
 #: Rows every second for half a minute, two seconds a window: what a user would write, in a process of its own.
@@ -47,10 +45,6 @@ with beam.Pipeline(options=PipelineOptions(sys.argv[2:])) as pipeline:
 """
 
 
-@pytest.mark.assures(
-    "live",
-    "A pipeline's own source that declares no window is published by its watermark, or refused with what to do",
-)
 def test_rows_of_another_source_are_published_as_their_windows_close(tmp_path: Path, prism: Path) -> None:
     words = [sys.executable, "-c", PIPELINE, str(tmp_path), *prism_arguments(prism)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180, cwd=tmp_path)

@@ -28,11 +28,6 @@ def bench(bench: Bench) -> Bench:
     return bench
 
 
-@pytest.mark.assures(
-    "live",
-    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
-    "any order), every window is on record whole and once",
-)
 @pytest.mark.parametrize(
     ("firing", "grouped"),
     # the clock on the wall is waited for: of these, one form

@@ -28,7 +28,6 @@ def installed(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.assures("brokers", "a connector of another distribution meets the contract that its author inherits")
 def test_the_example_meets_the_contract_on_a_real_server(redis_server: RedisServer, installed: Path) -> None:
     command = [Path(sysconfig.get_path("scripts")) / "pytest", "-c", os.devnull, "-q", "-p", "no:cacheprovider"]
     command += ["-p", "no:xdist", "--import-mode=importlib", ROOT / "examples" / "redis-streams" / "test_contract.py"]
@@ -82,10 +81,6 @@ def streams(tmp_path: Path, prism: Path, installed: Path, redis_server: RedisSer
     bench.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "a connector of another distribution: rows equal an independent computation though server and job are killed",
-)
 def test_every_reading_counts_once_though_server_and_job_are_killed(streams: Streams) -> None:
     bench, frame = streams.bench, readings(4.5, seed=31).sort("time")
     third = len(frame) // 3
@@ -111,7 +106,6 @@ def test_every_reading_counts_once_though_server_and_job_are_killed(streams: Str
     assert "half" not in str(rejected)
 
 
-@pytest.mark.assures("brokers", "a connector of another distribution: rows say which windows lack what was removed")
 def test_windows_with_removed_entries_are_marked_unavailable(streams: Streams) -> None:
     bench, frame = streams.bench, readings(4.5, seed=32).sort("time")
     streams.send(frame)

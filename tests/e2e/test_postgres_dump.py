@@ -72,11 +72,6 @@ def shown(url: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.assures(
-    "commands of operate-with-compose",
-    "`docker compose exec` of `pg_dump` and `pg_restore`: both, with their options, on a real PostgreSQL, but for "
-    "the databases' names",
-)
 def test_a_ledger_dumped_and_restored_by_the_guides_commands_is_the_same(
     postgres_binaries: Path, database: Callable[[], str], tmp_path: Path, tally: Tally
 ) -> None:

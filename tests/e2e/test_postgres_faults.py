@@ -45,10 +45,6 @@ class TestPostgresFaults(OnPostgres, FaultContract):
         return psycopg.OperationalError("the connection is lost")
 
 
-@pytest.mark.assures(
-    "ledger",
-    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
-)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes(
     postgres_server: PostgresServer, postgres_url: str, how: str, tally: Tally
@@ -321,7 +317,6 @@ def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path:
             assert store.summary("homes").flagged_charges == 6
 
 
-@pytest.mark.assures("ledger", "No second ledger is made in another schema of a database unless the address names it")
 def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgres_url: str, role: str) -> None:
     """The search path changes at the server, where neither the settings nor the address show it."""
     url = postgres_url.replace("/quiltstream?", f"/{role}?")

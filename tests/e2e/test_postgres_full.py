@@ -141,10 +141,6 @@ def complete(url: str, name: str, published: dict[str, Any], tally: Tally) -> No
         tally.take(whole(store, held, published))
 
 
-@pytest.mark.assures(
-    "ledger",
-    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
-)
 def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     server: PostgresServer, disk: SmallDisk, tally: Tally
 ) -> None:
@@ -175,10 +171,6 @@ def test_a_full_disk_of_the_servers_tables_stops_the_job_and_loses_nothing(
     assert len(published) == 2 * WINDOWS
 
 
-@pytest.mark.assures(
-    "ledger",
-    "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
-)
 @pytest.mark.parametrize("room", [512, 40_000, 120_000])
 def test_a_full_disk_of_the_server_log_loses_no_row(
     server: PostgresServer, disk: SmallDisk, tally: Tally, room: int

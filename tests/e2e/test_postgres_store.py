@@ -102,7 +102,6 @@ def one_waits(url: str) -> Generator[Callable[[], None]]:
         yield wait
 
 
-@pytest.mark.assures("ledger", "Jobs that register at the same moment do not end by a deadlock at the server")
 def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +137,6 @@ def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
         assert {one.name for one in stores[0].summary("homes").queries} == {"first", "second", "third"}
 
 
-@pytest.mark.assures("ledger", "Jobs that register at the same moment do not end by a deadlock at the server")
 @pytest.mark.parametrize(("beside", "asked"), [("new", "homes"), ("known", "known"), ("another", "known")])
 def test_a_job_that_registers_in_two_domains_has_both_before_the_ledger(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, beside: str, asked: str

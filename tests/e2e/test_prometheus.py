@@ -41,11 +41,6 @@ def every_slot(begin: int, end: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["series", "time", "value"], orient="row")
 
 
-@pytest.mark.assures(
-    "deployments",
-    "A real Prometheus evaluates every rule on the pages of a live job on Prism and of Flink's reporter; none "
-    "fires while they are well, and those of a lost gateway or TaskManager do",
-)
 def test_a_gateway_outage_beyond_idle_is_shown_in_rows_metrics_and_alerts(
     kafka: KafkaBroker, bench: Bench, prometheus_program: Path
 ) -> None:

@@ -23,12 +23,6 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker) -> S
     return Servers(prism, postgres_server, kafka, beams())
 
 
-@pytest.mark.assures(
-    "runners",
-    "Prism: in random order and configuration, readings sent, late, repeated and damaged, jobs killed, stopped and "
-    "upgraded, brokers and databases killed, beliefs and rosters changed: every window is released once with its true "
-    "counts, each line is counted or told with its reason, and no process is left",
-)
 @pytest.mark.parametrize("night", range(NIGHT))
 def test_results_after_random_actions_equal_plain_counting(there: Servers, night: int) -> None:
     del night

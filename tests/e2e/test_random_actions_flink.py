@@ -27,12 +27,6 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker, flin
     return Servers(prism, postgres_server, kafka, beams(), flink_cluster)
 
 
-@pytest.mark.assures(
-    "runners",
-    "Flink: in random order and configuration, also of checkpoints and bundles, what is done to jobs on Prism, and "
-    "TaskManager, JobManager, workers and command killed, and savepoints taken and taken up: every window is released "
-    "once with its true counts, and no job is left in the cluster",
-)
 @pytest.mark.parametrize("seed", [*NIGHT, None])
 def test_results_after_random_actions_on_flink_equal_plain_counting(there: Servers, seed: int | None) -> None:
     plan = plan_of(random.randrange(10**9) if seed is None else seed, runner="flink")  # noqa: S311 - test data

@@ -172,11 +172,6 @@ def _started(program: Path) -> Iterator[SchemaRegistry]:
         server.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry: messages of Confluent's serializers are read; an unknown schema id is one reject; types "
-    "referred to are resolved",
-)
 def test_confluents_messages_are_read_and_an_unknown_schema_id_is_one_reject(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(2)
@@ -201,11 +196,6 @@ def test_confluents_messages_are_read_and_an_unknown_schema_id_is_one_reject(reg
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry: messages of Confluent's serializers are read; an unknown schema id is one reject; types "
-    "referred to are resolved",
-)
 def test_a_schema_that_refers_to_another_is_read(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
@@ -220,10 +210,6 @@ def test_a_schema_that_refers_to_another_is_read(registry, made):
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry: messages wait while it is away; an address without a registry costs no message",
-)
 def test_messages_wait_while_the_registry_is_unavailable(own_registry, made):
     registry = own_registry
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
@@ -256,10 +242,6 @@ def test_messages_wait_while_the_registry_is_unavailable(own_registry, made):
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry: messages wait while it is away; an address without a registry costs no message",
-)
 def test_an_address_without_a_registry_is_reported_and_loses_no_message(registry, made):
     number = Confluents(made({"url": registry.url})).register("reading", READING)
     with pytest.raises(LookupError):
@@ -268,10 +250,6 @@ def test_an_address_without_a_registry_is_reported_and_loses_no_message(registry
         RegistrySchemas(registry.host, client=made)(number)
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry: a row sent again is the same bytes, from every worker; other registered schemas change nothing",
-)
 def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_bytes(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
@@ -300,11 +278,6 @@ def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_by
     reader.close()
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry, a real one: without the schema the job stops before a row is sent; while it hangs, rows wait "
-    "and are the same afterwards",
-)
 def test_a_registry_without_the_schema_stops_the_job_before_a_row_is_sent(registry, made):
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
     topic = broker.topic(1)
@@ -327,11 +300,6 @@ def test_a_registry_without_the_schema_stops_the_job_before_a_row_is_sent(regist
     assert values_in(broker, topic) == []
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Schema registry, a real one: without the schema the job stops before a row is sent; while it hangs, rows wait "
-    "and are the same afterwards",
-)
 def test_rows_wait_while_the_registry_hangs_and_are_sent_unchanged(registry, made):
     broker = FakeBroker()
     topic = broker.topic(1)

@@ -230,11 +230,6 @@ def secure(machine: Machine, user: str) -> list[str]:
     return ["--cafile", ca, "-h", "127.0.0.1", "-p", machine.port["8883"], "-u", user, "-P", PASSWORDS[user], "-q", "1"]
 
 
-@pytest.mark.assures(
-    "deployments",
-    "The commands of the systemd units, with their places, users and secrets, bring readings from MQTT to private rows "
-    "on MQTT; a stop leaves no process, and a kill of the job no Prism",
-)
 def test_the_units_publish_rows_of_readings_and_leave_no_process(machine: Machine) -> None:
     begin = dt.datetime.now(dt.timezone.utc).replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     settle(machine, begin)

@@ -1,4 +1,4 @@
-"""What is committed names no machine, and the name of a test is a sentence that fits a line."""
+"""What is committed names no machine."""
 
 from __future__ import annotations
 
@@ -53,18 +53,3 @@ def test_a_machine_path_or_a_package_host_is_found(bad: str) -> None:
 @pytest.mark.parametrize("good", [f"https://example.org{MACHINE_PATHS[1]}", f"out{MACHINE_PATHS[0]}", "/workers"])
 def test_a_path_that_names_no_machine_passes(good: str) -> None:
     assert findings(good) == []
-
-
-#: Characters of a test's name at most.
-LONGEST_NAME = 80
-
-
-def test_the_name_of_a_test_has_at_most_eighty_characters() -> None:
-    names = {
-        f"{file.relative_to(ROOT)}::{name}"
-        for file in tracked_files()
-        if file.suffix == ".py" and "tests" in file.relative_to(ROOT).parts
-        for name in re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    assert len(names) > 2_000
-    assert {name for name in names if len(name.partition("::")[2]) > LONGEST_NAME} == set()

@@ -37,6 +37,7 @@ def check(folder: Path, source: str) -> list[str]:
     return [str(found.get("rule")) for found in json.loads(done.stdout)["generalDiagnostics"]]
 
 
+@pytest.mark.night
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed: use the dev extra")
 def test_a_wrong_call_fails_the_type_check_and_the_right_one_passes(tmp_path: Path) -> None:
     assert check(tmp_path, RIGHT) == []

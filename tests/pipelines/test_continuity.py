@@ -163,7 +163,6 @@ def test_an_older_copy_from_any_moment_of_a_run_is_detected(
     assert call("run", made.settings).code == 0
 
 
-@pytest.mark.assures("ledger", "A copy that lacks a drawn block stops the job before the rows of a second draw leave")
 def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has every charge and every block of the log, by name: only the draws are others."""
     made = job(tmp_path)

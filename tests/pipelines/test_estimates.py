@@ -27,7 +27,6 @@ from .jobs import HOMES, call, readings, write_csv
 pytestmark = pytest.mark.usefixtures("ending")
 
 
-@pytest.mark.assures("estimates", "A model of other series is estimated, and followed when it changes")
 def test_a_model_of_other_series_is_estimated_and_its_changes_are_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,11 +63,6 @@ def test_a_model_of_other_series_is_estimated_and_its_changes_are_applied(
     assert published(one) == [("daily", day) for day in range(4)] + [(later, day) for day in range(4, 8)]
 
 
-@pytest.mark.assures(
-    "estimates",
-    "No series that the domain protects or ever protected is in an estimate from outside; what was counted is in "
-    "no row, log or export",
-)
 def test_no_series_ever_protected_by_the_domain_is_in_an_estimate_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,14 +133,6 @@ def test_a_belief_is_added_only_if_the_budget_allows_it(tmp_path: Path) -> None:
             assert truth(one) == ledger.summary("streets").loss <= budget
 
 
-@pytest.mark.assures(
-    "estimates", "Transition counts of the domain's own series are noisy and charged, and their totals are not printed"
-)
-@pytest.mark.assures(
-    "estimates",
-    "No series that the domain protects or ever protected is in an estimate from outside; what was counted is in "
-    "no row, log or export",
-)
 def test_noisy_counts_of_the_series_are_charged_and_their_totals_are_not_printed(tmp_path: Path) -> None:
     estimate = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 20.0, "level": 0.9}
     one = made(tmp_path, estimate, privacy={"epsilon": 1.0})
@@ -199,14 +185,6 @@ def test_a_belief_is_estimated_from_released_rows_and_a_given_gap(tmp_path: Path
         assert not ledger.summary("streets").given_model
 
 
-@pytest.mark.assures(
-    "estimates",
-    "An estimate from the protected series is named in every row and entry; where its belief joined later, in all "
-    "since",
-)
-@pytest.mark.assures(
-    "estimates", 'What was estimated from the protected series says "given the model" in every row and entry'
-)
 def test_estimates_from_the_protected_series_mark_every_loss_given_the_model(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"})
     run(one, "--json").ended(0)
@@ -292,7 +270,6 @@ def test_rows_of_a_test_period_are_summed_by_key_over_slot_classes(tmp_path: Pat
         assert published_between(ledger, coarse, Window(2 * DAY, 5 * DAY)) is None
 
 
-@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Path) -> None:
     """The belief says that no state is rarer than a seventh; half of the homes are never above 250 W."""
     quiet = [(home, stamp, 0.05 if home < "m6" else value) for home, stamp, value in readings(9)]
@@ -304,7 +281,6 @@ def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Pa
     assert "is less than any chain of the belief explains" in text
 
 
-@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> None:
     one = made(tmp_path, {"from": "readings"}, model={"pi_min": 0.05, "gap": 0.3}, privacy={"epsilon": 90.0})
     done = run(one, "--json").ended(0)
@@ -352,7 +328,6 @@ def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
     assert small.said("'nowhere' is not on record")
 
 
-@pytest.mark.assures("estimates", "An estimate joins unless bounds of the account hold it")
 def test_only_bounds_of_the_account_hold_an_estimate() -> None:
     """A chain on record is one of those that its bounds allow, and another class is not all of them."""
     chain = MarkovChain([[0.9, 0.1], [0.1, 0.9]])

@@ -37,7 +37,6 @@ def until(day: str) -> dict[str, str]:
     return {"size": "1d", "start": "2024-03-01", "stop": day}
 
 
-@pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
 def test_settings_that_contradict_the_recorded_stream_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +59,6 @@ def test_settings_that_contradict_the_recorded_stream_are_reported(
     call("run", one.settings).ended(2, "goes on as 'daily@2024-03-05T00:00:00Z' since a stream changed its belief")
 
 
-@pytest.mark.assures("estimates", "Settings that a running stream does not follow are reported")
 def test_the_use_of_estimates_may_be_changed_during_a_stream(tmp_path: Path) -> None:
     estimate: dict[str, Any] = {"from": {"csv": "others/*.csv"}, "every": "4d"}
     one = made(tmp_path, estimate, windows=until("2024-03-05"))
@@ -95,7 +93,6 @@ def test_private_counting_continues_with_added_windows_and_fixed_settings(tmp_pa
 COUNTS: dict[str, Any] = {"from": "counts", "every": "4d", "start": {"pi_min": 0.05, "gap": 0.3}, "epsilon": 1.0}
 
 
-@pytest.mark.assures("estimates", "Counting has its budget from the start, or the job is refused before it reads")
 def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS, privacy={"epsilon": 1.0, "budget": 1.0})
     refused = "the first window of query 'daily-transitions' would cost"
@@ -110,7 +107,6 @@ def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-@pytest.mark.assures("estimates", "Counting has its budget from the start, or the job is refused before it reads")
 def test_counting_keeps_its_budget_although_another_query_takes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +205,6 @@ def test_an_estimate_that_conflicts_with_a_commanded_change_is_refused(
     assert published(one) == [("daily", day) for day in range(8)]
 
 
-@pytest.mark.assures("estimates", "Of two jobs that estimate at once the first decides")
 def test_an_estimate_that_another_job_made_first_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +235,6 @@ def test_an_initial_model_fitted_on_the_jobs_own_file_is_marked(tmp_path: Path) 
     assert estimation.active_query(settings, live=True).histograms.plan.model.provenance.from_protected
 
 
-@pytest.mark.assures("estimates", "The ledger takes no window of a query after its end")
 def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,8 +260,6 @@ def test_a_running_job_cannot_publish_for_its_ended_query_after_a_switch(
         assert len(list(ledger.releases("streets", "daily"))) == len(list(rows))
 
 
-@pytest.mark.assures("estimates", "All drift tests of a stream, over all its queries, share one false-alarm rate")
-@pytest.mark.assures("estimates", "Released rows that contradict the belief are reported, and others are not")
 def test_drift_tests_are_numbered_over_all_queries_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}, "every": "8d"}, windows=until("2024-03-17"))
     write_csv(tmp_path / "inbox" / "0.csv", readings(17))

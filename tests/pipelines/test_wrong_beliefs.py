@@ -54,7 +54,7 @@ def line(name: str, losses: np.ndarray, sign: str = "") -> str:
     return f"| {name} | {sign}{np.median(losses):.2f} | {sign}{losses.max():.2f} | {(losses > 1).sum()} |"
 
 
-@pytest.mark.assures("privacy", "`docs/wrong-beliefs.md` has the numbers that the shipped data give")
+@pytest.mark.night
 def test_the_page_states_the_loss_of_the_schedule_under_richer_beliefs(
     paths: list[checks.Path], counts: TransitionCounts
 ) -> None:

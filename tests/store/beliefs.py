@@ -24,8 +24,8 @@ from quiltstream.store.domain_changes import Estimated
 from quiltstream.store.errors import EstimateOnRecord, RegistrationConflict
 from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
+from ..depth import STRIDE, boundaries
 from ..present import present
-from ..tiers import STRIDE, boundaries
 from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, OTHER, SERIES, SIGMA, domain, drafts, query
@@ -65,14 +65,6 @@ def spans(entries: Sequence[LedgerEntry]) -> list[tuple[int, int, float]]:
 class BeliefContract(OnLedger):
     """Inherit it together with an engine."""
 
-    @pytest.mark.assures(
-        "estimates", "A belief that joins reprices everything charged and promised, or changes nothing"
-    )
-    @pytest.mark.assures(
-        "estimates",
-        "No series that the domain protects or ever protected is in an estimate from outside; what was counted is "
-        "in no row, log or export",
-    )
     def test_an_added_belief_reprices_all_charged_and_reserved_windows(self, store: Store, url: str) -> None:
         held = store.register(domain(budget=3.0), query())
         store.publish(held, drafts(held, windows_of(held, 3)))
@@ -104,14 +96,6 @@ class BeliefContract(OnLedger):
                 assert (entry.loss_before, entry.loss_after) == (made.loss_before, made.loss_after)
         assert store.summary("homes").loss == both.loss == done.reserved_after
 
-    @pytest.mark.assures(
-        "estimates",
-        "An estimate from the protected series is named in every row and entry; where its belief joined later, in "
-        "all since",
-    )
-    @pytest.mark.assures(
-        "estimates", 'What was estimated from the protected series says "given the model" in every row and entry'
-    )
     def test_only_rows_after_an_added_belief_given_the_model_are_marked(self, store: Store) -> None:
         held = store.register(domain(budget=3.0), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 3)))
@@ -171,9 +155,6 @@ class BeliefContract(OnLedger):
         assert [entry.given_model for entry in store.entries()] == [True]
         assert store.summary("homes").given_model
 
-    @pytest.mark.assures(
-        "estimates", "A belief that joins reprices everything charged and promised, or changes nothing"
-    )
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
         # at the noise of mqm-approx the stream costs .384 of its belief, and .62 of the slower one
         held = store.register(domain(budget=0.4), endless(query()))
@@ -205,11 +186,6 @@ class BeliefContract(OnLedger):
         assert set(batch.column("model_id").to_pylist()) == {"model-2"}
         assert {entry.model_id for entry in store.entries()} == {"model-2"}
 
-    @pytest.mark.assures(
-        "estimates",
-        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
-        "jobs race",
-    )
     def test_a_query_ends_at_a_switch_and_its_successor_keeps_the_loss(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -260,11 +236,6 @@ class BeliefContract(OnLedger):
             share = SIGMA / (high * 1.0001)
         return change, endless(query(f"weekly@{slot}", share=share), slot)
 
-    @pytest.mark.assures(
-        "estimates",
-        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
-        "jobs race",
-    )
     def test_a_refused_switch_ends_no_query(self, store: Store) -> None:
         held = store.register(domain(), endless(query()))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -293,11 +264,6 @@ class BeliefContract(OnLedger):
         starts = [entry.window_start for entry in store.entries()]
         assert starts == [96, 120, 144, 168, 192]
 
-    @pytest.mark.assures(
-        "estimates",
-        "A switch ends one query and begins its successor in one transaction, within the same loss, also where "
-        "jobs race",
-    )
     def test_concurrent_switches_create_one_successor_query(self, store: Store, url: str) -> None:
         held = store.register(domain(), endless(query()))
         change, following = self.follow(held, 144)
@@ -317,7 +283,6 @@ class BeliefContract(OnLedger):
         kinds = [event[0] for event in store.summary("homes").events]
         assert kinds == ["schedule-ended", "belief-switched"]
 
-    @pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
     def test_an_account_that_changes_its_chain_is_never_below_the_definition(self, store: Store) -> None:
         """Theory section 4, item 5: the larger of two stationary accounts would say 15.91, and the loss is 17.06."""
         first, second = (MarkovChain([[1 - p, p], [q, 1 - q]]) for p, q in ((0.05, 0.001), (0.001, 0.001)))
@@ -374,7 +339,6 @@ class BeliefContract(OnLedger):
         assert store.change_belief("homes", joined(SLOWEST)).after == done.after
         assert len(store.summary("homes").events) == 3
 
-    @pytest.mark.assures("estimates", "Of two jobs that estimate at once the first decides")
     def test_the_first_of_two_estimates_for_one_slot_is_recorded(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), endless(query(share=0.5)))
         store.publish(held, drafts(held, windows_of(held, 2)))
@@ -390,7 +354,6 @@ class BeliefContract(OnLedger):
         assert (store.summary("homes"), store.registered("homes", "weekly")) == before
         assert store.estimates("homes", "weekly") == [kept]
 
-    @pytest.mark.assures("estimates", "A change of belief that is killed at any statement is whole or nothing")
     @pytest.mark.parametrize("slot", [None, 192])
     def test_a_belief_change_killed_at_any_boundary_is_atomic(
         self, url: str, nursery: Nursery, slot: int | None

@@ -107,9 +107,6 @@ class CalendarContract(OnLedger):
                 store.publish(held, drafts(held, [window]))
         assert store.entries() == []
 
-    @pytest.mark.assures(
-        "ledger", "Days and months of the calendar are charged the density that they are released with"
-    )
     def test_the_reserved_loss_of_calendar_days_is_that_of_all_their_slots(self, store: Store) -> None:
         held = store.register(domain(budget=2.0), days())
         windows = list(held.query.schedule.windows())
@@ -180,7 +177,6 @@ class CalendarContract(OnLedger):
         assert store.summary("homes").events[-1][0] == "schedule-ended"
         assert store.verify().defects == ()
 
-    @pytest.mark.assures("ledger", "A day or month with noise of its own is charged by it, and reserved for so")
     def test_windows_with_noise_by_length_are_charged_and_published_by_it(self, store: Store, url: str) -> None:
         months = by_calendar("month", "2013-01-01", "2013-06-01")
         asked = with_own_noise(months)

@@ -19,8 +19,8 @@ from quiltstream.store import Store, StoreError
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
+from ..depth import STRIDE, boundaries
 from ..examined import Examined, Tally, examine, on_record
-from ..tiers import STRIDE, boundaries
 from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, domain, drafts, query, seen
@@ -141,10 +141,6 @@ class FaultContract(OnLedger):
                 event.remove(Engine, "before_cursor_execute", before)
                 event.remove(Engine, "after_cursor_execute", after)
 
-    @pytest.mark.assures(
-        "ledger",
-        "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
-    )
     def test_a_connection_cut_at_any_boundary_of_publishing_loses_nothing(self, url: str, tally: Tally) -> None:
         """Two batches, the later windows first, each settled before; the job retries with the store it has."""
         broken = 0
@@ -184,10 +180,6 @@ class FaultContract(OnLedger):
                 assert store.summary(name).reserved_loss == held.reserved_loss
                 whole(store, held, {})
 
-    @pytest.mark.assures(
-        "ledger",
-        "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice",
-    )
     def test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window(
         self, fresh_urls: Iterator[str], nursery: Nursery, tally: Tally
     ) -> None:

@@ -16,9 +16,9 @@ from quiltstream.store.errors import StoreError
 from quiltstream.store.integrity import is_whole
 from quiltstream.store.verification import Head
 
+from ..depth import STRIDE
 from ..examined import Examined, Tally, examine
 from ..present import present
-from ..tiers import STRIDE
 from .damage import TABLES, everything, fill, flips, put_value, rows_of, windows_of
 from .engines import OnLedger
 from .forging import reseal

@@ -39,6 +39,7 @@ from quiltstream.store.codec import block_from_bytes, changes_from_text
 from quiltstream.store.connection import Database
 from quiltstream.store.specs import NoisyBlock, Record, Registration
 
+from ..depth import examples
 from .samples import BELIEF
 
 Schedule = Sequence[tuple[int, int]]
@@ -526,7 +527,7 @@ def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
                 schedule = hypothesis.find(
                     SCHEDULES,
                     lambda tried: stage.run(tried).failure is not None,
-                    settings=hypothesis.settings(max_examples=2_000, deadline=None, database=None),
+                    settings=hypothesis.settings(max_examples=examples(2_000), deadline=None, database=None),
                     random=random.Random(seed),  # noqa: S311 - a schedule, not noise
                 )
                 failure = stage.run(schedule).failure or failure

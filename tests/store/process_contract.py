@@ -13,7 +13,7 @@ from quiltstream.store import Store, tables
 from quiltstream.store.errors import StoreBusy, StoreReplaced
 from quiltstream.store.specs import Registration
 
-from ..tiers import boundaries
+from ..depth import boundaries
 from .nursery import Nursery
 from .proofs import Registered, prices, registered, windows_of
 from .samples import domain, drafts, query, seen
@@ -66,7 +66,6 @@ class ProcessContract(Registered):
                 assert len(answers[0]["rows"]) == len(list(store.records("homes", "weekly"))) == 12
                 prices(store.entries(), 1.0)
 
-    @pytest.mark.assures("ledger", "Two jobs that race over one domain never spend more than its budget")
     def test_two_queries_racing_never_exceed_the_budget(self, fresh_urls: Iterator[str], nursery: Nursery) -> None:
         for _ in range(3):
             url = next(fresh_urls)

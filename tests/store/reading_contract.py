@@ -39,7 +39,6 @@ class ReadingContract(Registered):
         again = present(store.registered("homes", registered.query.name))
         assert again.domain == registered.domain
 
-    @pytest.mark.assures("ledger", "The store says which windows are missing")
     def test_missing_blocks_are_those_of_the_schedule_without_a_record(self, store: Store) -> None:
         held = store.register(domain(), query(shards=16))
         occupied = sorted({s for s in range(16) if held.query.roster.shard_keys(s, 16)})

@@ -22,8 +22,8 @@ from quiltstream.store.recorded_rows import roster_digest
 from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration
 
+from ..depth import boundaries
 from ..present import present
-from ..tiers import boundaries
 from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, SERIES, domain, drafts, query, seen

@@ -20,8 +20,8 @@ from quiltstream.store.address import forget
 from quiltstream.store.queries import BlockName
 from quiltstream.store.specs import BeliefChange
 
+from ..depth import NIGHT, some
 from ..present import present
-from ..tiers import TIER, some
 from . import merges
 from .damage import TABLES, WEAKER, everything, fill, flips, put_value, rows_of, windows_of
 from .integrity_contract import Done, change_every_column, done_of, remove_every_row, run_again
@@ -31,7 +31,7 @@ from .samples import drafts, query
 FLAGGED = (tables.flagged_charges, tables.flagged_releases)
 
 #: Bits of the file that are flipped, and the seed of a push. Nightly each run has a seed of its own.
-FLIPS = 5_000 if TIER == "nightly" else 24
+FLIPS = 5_000 if NIGHT else 24
 SEED = 12
 
 
@@ -90,7 +90,7 @@ def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_pat
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")  # everything is in the file
     data = path.read_bytes()
-    seed = secrets.randbits(32) if TIER == "nightly" else SEED
+    seed = secrets.randbits(32) if NIGHT else SEED
     print(f"seed {seed}")  # noqa: T201 - of a random test
     chance = random.Random(seed)  # noqa: S311 - test data
     written = [place for place, byte in enumerate(data) if byte]

@@ -17,9 +17,9 @@ from quiltstream.store.connection import explained
 from quiltstream.store.errors import StoreAway, StoreUnavailable
 from quiltstream.store.merge import merge
 
+from ..depth import STRIDE, boundaries
 from ..examined import Examined, Tally, examine
 from ..pipelines.jobs import Job, call, job, readings, write_as
-from ..tiers import STRIDE, boundaries
 from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
@@ -60,9 +60,6 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@pytest.mark.assures(
-    "ledger", "A store that is cut off, restarted, full or used by racing jobs loses nothing and charges nothing twice"
-)
 def test_a_full_disk_at_any_size_of_the_files_stops_the_job_and_loses_nothing(
     tmp_path: Path, nursery: Nursery, tally: Tally
 ) -> None:
@@ -154,7 +151,6 @@ def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path:
         whole(store, store.register(domain(), query()), published)
 
 
-@pytest.mark.assures("ledger", "A merge that is killed leaves no part of a ledger")
 def test_a_merge_killed_at_any_boundary_leaves_only_its_input_ledgers(tmp_path: Path, nursery: Nursery) -> None:
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     published = []

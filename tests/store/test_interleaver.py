@@ -37,15 +37,15 @@ from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import BARE, WRITES, Database
 from quiltstream.store.publishing import Publisher
 
+from ..depth import NIGHT
 from ..present import present
-from ..tiers import TIER
 from .interleaver import KILL, Anew, Recalled, Scenario, Stage, Turns, bytes_once, explore
 from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS, VANISH
 
 #: How many of every hundred schedules a scenario gets: the dearest ones fewer.
 SHARES = {RACE: 46, BELIEFS: 16, ROSTERS: 12, BUDGET: 12, DAMAGE: 8, FIRST: 4, VANISH: 2}
 
-ON_A_PUSH = 2_000 if TIER == "nightly" else 500
+ON_A_PUSH = 2_000 if NIGHT else 500
 LEAST = 40
 SLOW = 10_000
 PARTS = 4
@@ -83,7 +83,7 @@ def test_every_interleaving_satisfies_the_invariants(scenario: Scenario, staged:
     assert found is None, found
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("part", range(PARTS))
 @each
 def test_many_interleavings_satisfy_the_invariants(
@@ -186,6 +186,7 @@ def test_the_ledger_is_checked_after_each_commit(staged: Callable[[Scenario], St
     assert stage._watch.states == 1 + 2  # as prepared, and after each of the two windows; what is found is no state
 
 
+@pytest.mark.night
 def test_a_block_of_a_transaction_that_was_not_committed_is_found(
     staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,6 @@ def test_a_ledger_merged_with_itself_is_unchanged(tmp_path: Path) -> None:
         assert (store.summary("homes").closed, store.summary("homes").flagged_charges) == (False, 0)
 
 
-@pytest.mark.assures("ledger", "A window charged in both ledgers costs twice, and both values are kept")
 def test_a_window_charged_in_both_ledgers_counts_twice_with_both_blocks_kept(tmp_path: Path) -> None:
     share = 0.25
     paths = [fill(tmp_path / f"{name}.db", windows=2, share=share) for name in "ab"]
@@ -94,7 +93,6 @@ def test_a_window_charged_in_both_ledgers_counts_twice_with_both_blocks_kept(tmp
         assert all(values[place] != others[place] for place in values)
 
 
-@pytest.mark.assures("ledger", "Rows of a merged ledger are those that were published")
 def test_the_rows_of_a_merged_ledger_are_the_published_rows(tmp_path: Path) -> None:
     """Byte for byte, the loss that was printed into them included; a shard that only one of the two has is taken."""
     first = fill(tmp_path / "a.db", windows=3, shards=(0,), share=0.25)
@@ -136,7 +134,6 @@ def test_a_merged_ledger_continues_after_the_last_window_of_its_inputs(tmp_path:
         assert store.entries()[-1].loss_after == recomputed(both)
 
 
-@pytest.mark.assures("ledger", "A merged loss above the budget closes the domain")
 def test_a_loss_above_the_budget_closes_the_domain(tmp_path: Path) -> None:
     """Alone each of the two is within its budget, together they are not."""
     paths = [fill(tmp_path / f"{name}.db", windows=3, budget=0.5) for name in "ab"]
@@ -222,7 +219,6 @@ def test_another_value_under_one_charge_is_kept_and_flagged(tmp_path: Path) -> N
             assert connection.scalars(sa.select(tables.flagged_releases.c.reason)).all() == ["conflict"]
 
 
-@pytest.mark.assures("ledger", "Copies that drew different blocks under one charge cost as often as they drew")
 def test_diverged_draws_under_one_charge_are_charged_once_per_draw(tmp_path: Path) -> None:
     """A copy made between a charge and its blocks: each ledger draws its own, and all of them were published."""
     paths = [tmp_path / f"{name}.db" for name in "abc"]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.store import Store
 from quiltstream.store.merge import Charge, place_charges
 
+from ..depth import examples
 from .merges import address, content, fill, recomputed, united
 
 LEDGERS = st.lists(
@@ -37,9 +38,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (tmp_path_factory.mktemp("merge") for _ in itertools.count())
 
 
-@pytest.mark.assures("ledger", "Merging is associative, commutative and idempotent, and the merged loss is the core's")
-@pytest.mark.assures("ledger", "A window charged in both ledgers costs twice, and both values are kept")
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.night
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LEDGERS)
 def test_merging_is_associative_commutative_and_idempotent(folders: Iterator[Path], scripts: Any) -> None:
     folder = next(folders)

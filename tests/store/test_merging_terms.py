@@ -66,7 +66,6 @@ def test_an_endless_schedule_and_a_finite_one_are_endless(tmp_path: Path) -> Non
         assert store.summary("homes").reserved_loss <= 1
 
 
-@pytest.mark.assures("ledger", "A merge refuses other content under one name")
 @pytest.mark.parametrize(
     ("field", "of_domain", "of_query"),
     [

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -22,8 +21,8 @@ from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Store, tables
 from quiltstream.store.specs import Registration
 
+from ..depth import NIGHT
 from ..present import present
-from ..tiers import TIER
 from .forging import reseal
 from .samples import BELIEF, domain, drafts, query
 
@@ -80,7 +79,7 @@ class Work:
 
 SIZES = {"hourly": 1, "daily": 24, "weekly": 168}
 FORTNIGHT = 2 * 168
-FORTNIGHTS = 26 if TIER == "nightly" else 4
+FORTNIGHTS = 26 if NIGHT else 4
 """Of a year; a push has short years."""
 
 CHARGES = sum(FORTNIGHT // size for size in SIZES.values())
@@ -119,7 +118,6 @@ def fortnights_pass(store: Store, until: int) -> None:
         reseal(connection)
 
 
-@pytest.mark.assures("ledger", "A window costs as much in the tenth year as in the first")
 def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
     """Three endless queries that share a budget; some windows alone, in the first year and in the tenth."""
     specs = {

@@ -116,9 +116,6 @@ WINDOW = {"epsilon": 2.0, "guarantee": "window", "mechanism": "group-dp", "budge
 @pytest.mark.parametrize(
     ("size", "stop", "lengths"), [("day", "2013-10-31", {48, 50}), ("week", "2013-11-04", {336, 338})]
 )
-@pytest.mark.assures(
-    "privacy", "A window by the calendar has the noise of its own length, and its row and charge say so"
-)
 def test_rows_and_charges_of_calendar_windows_contain_their_noise(
     tmp_path: Path, size: str, stop: str, lengths: set[int]
 ) -> None:

@@ -31,6 +31,7 @@ from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.transforms.plan import MECHANISMS, Chosen, choose, density_with_room
 
+from ..depth import examples
 from ..privacy import reference
 from ..privacy.strategies import transitions
 
@@ -101,7 +102,7 @@ def test_a_window_alone_costs_at_most_epsilon_in_the_account_of_its_belief(
     assert 0 < loss(found, 3, window, 1) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_a_window_with_noise_by_its_length_loses_at_most_epsilon_alone(data: st.DataObject) -> None:
     """By enumeration: what ``guarantee: window`` promises of windows by the calendar."""
@@ -257,7 +258,6 @@ def test_a_domain_keeps_the_certificate_that_its_model_carries() -> None:
 STREAMS = [(1.0, 1.0), (1.0, 0.1), (0.5, 4.0), (3.0, 2.0)]
 
 
-@pytest.mark.assures("estimates", "Tables of transitions leave room for a change of belief, alone and beside the job")
 @pytest.mark.parametrize(("epsilon", "other"), STREAMS)
 def test_a_stream_beside_another_has_room_for_a_change_and_little_more(epsilon: float, other: float) -> None:
     held = MixingBounds(0.2, 0.75)
@@ -278,8 +278,7 @@ def test_a_stream_beside_another_has_room_for_a_change_and_little_more(epsilon: 
         assert density > 1.9 * density_by_quilts(held, epsilon)
 
 
-@pytest.mark.assures("estimates", "Tables of transitions leave room for a change of belief, alone and beside the job")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_two_streams_with_room_lose_at_most_both_epsilons_by_enumeration(data: st.DataObject) -> None:
     chains = [data.draw(transitions(st.just(2), least=0.1)) for _ in range(2)]

@@ -199,6 +199,7 @@ def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_p
     assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
 
 
+@pytest.mark.night
 def test_uci_by_the_minute_equals_a_plain_computation(shared_data, tmp_path):
     file = shared_data / "uci_power" / "uci_power_1min_20061216_20091231.parquet"
     if not file.is_file():

@@ -20,7 +20,6 @@ TWICE = "an at-least-once mode may hand a sum over twice"
 KEYS = "the runner would write keys into its log as they are"
 
 
-@pytest.mark.assures("live", "At-least-once modes and options that log keys are refused in every spelling")
 @pytest.mark.parametrize(
     ("words", "written", "why"),
     [

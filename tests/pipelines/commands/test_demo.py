@@ -150,6 +150,7 @@ def test_the_true_histogram_of_the_picture_equals_pipeline_and_plain_count(
     assert (len(history), len(feeder), set(history) & set(feeder)) == (30, 30, set())
 
 
+@pytest.mark.night
 def test_homes_that_lose_more_are_counted_by_their_own_chains(first: tuple[Done, list[Release]], folder: Path) -> None:
     assert first[0].code == 0
     settings = read_settings(folder / "settings.yaml")

@@ -47,6 +47,7 @@ def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
     assert read_release_rows(settings.path(present(settings.sink).path)).num_rows == ROWS[name]
 
 
+@pytest.mark.night
 def test_the_model_of_the_london_example_equals_a_fit_of_its_settings(copied: Path) -> None:
     shipped = Model.load(copied / "london-model.json")
     call(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ...tiers import some
+from ...depth import some
 from ..jobs import HOMES, job, readings, spawn, write_csv
 
 #: Without noise, which differs from run to run.

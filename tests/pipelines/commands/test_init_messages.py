@@ -500,7 +500,6 @@ def test_the_value_may_be_named_and_must_be_a_number() -> None:
         looked(given, value="secret")
 
 
-@pytest.mark.assures("privacy", "`init` writes no value and no series of the messages that it looks at")
 def test_nothing_but_names_of_fields_is_written_or_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = [{"ts": NOON_MS + 60_000 * at, "meter": f"ann{at % 3}", "kwh": 74.25} for at in range(9)]
     broker = topic_of(monkeypatch, bodies)

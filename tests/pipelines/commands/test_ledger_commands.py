@@ -174,7 +174,6 @@ FLIPPED = [
 ]
 
 
-@pytest.mark.assures("ledger", "A damaged ledger is not copied by `ledger backup`, and nothing is decided about it")
 @pytest.mark.parametrize(
     "words",
     [("backup", "-o", "copy.db"), ("budget", "streets", "7", "--yes"), ("belief", "streets", "bounds.yaml", "--yes")],

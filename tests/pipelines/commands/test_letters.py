@@ -99,7 +99,6 @@ def test_a_forged_letter_is_counted_and_the_others_printed(tmp_path: Path, key: 
     assert done.said("1 letter could not be opened")
 
 
-@pytest.mark.assures("dead letters", "A dead letter moved to the row of another reject does not open")
 def test_a_dead_letter_in_the_row_of_another_message_is_reported(tmp_path: Path, key: Path) -> None:
     rows = batch(made(key)).to_pylist()
     rows[0]["letter"] = rows[1]["letter"]

@@ -15,14 +15,6 @@ from quiltstream.schemas.model_file import Model
 
 from ..jobs import Job, call, job, readings
 
-pytestmark = [
-    pytest.mark.assures(
-        "theory",
-        "The noise of real data: one house by the minute 2033.78 and 537.79 (51 bins), 264.42 and 149.74 (4 bins); "
-        "60 homes 84.44 and 43.41",
-    )
-]
-
 NAMES = {name: name for name in ("mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp")} | {
     "entry-dp": METHODS["entry-dp"].label
 }

@@ -23,10 +23,6 @@ from quiltstream.transforms.plan import make_plan
 
 from ..jobs import Job, call, job
 
-pytestmark = [
-    pytest.mark.assures("privacy", "A plan reads no data and opens no ledger; its settings are accepted by a dry run")
-]
-
 CHAIN = MarkovChain([[0.9, 0.08, 0.02], [0.3, 0.6, 0.1], [0.1, 0.3, 0.6]])
 CLASS = DobrushinBounds.of(CHAIN)
 

@@ -124,7 +124,6 @@ def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, 
     assert [row["entry_id"] for row in entries] == [entry.entry_id for entry in made.entries]
 
 
-@pytest.mark.assures("privacy", "A report loads nothing, runs no script, and names in it stay text")
 def test_names_that_are_markup_stay_text(made: Made) -> None:
     page = Page(made.page)
     assert not {"script", "i", "b", "svg", "iframe", "object", "link", "base", "form"} & {tag for tag, _ in page.tags}
@@ -134,7 +133,6 @@ def test_names_that_are_markup_stay_text(made: Made) -> None:
     assert "49" not in page.text.partition("homes")[2][:20]  # the name is no template
 
 
-@pytest.mark.assures("privacy", "A report loads nothing, runs no script, and names in it stay text")
 def test_nothing_in_the_page_is_loaded_from_anywhere(made: Made) -> None:
     page = Page(made.page)
     (policy,) = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
@@ -156,7 +154,6 @@ def test_every_figure_has_an_alternative_text_and_no_scripts(made: Made) -> None
     assert f"{made.said.refused} windows refused" in images[0]["alt"]
 
 
-@pytest.mark.assures("privacy", "Exact statistics of a history are in a report only where the model file is named")
 def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_path: Path) -> None:
     model = Model(BELIEF.to_dict(), SPACE, 1_800_000_000, Provenance("by counts", "a history", 30, 5000, outside=2))
     path = tmp_path / "model.json"

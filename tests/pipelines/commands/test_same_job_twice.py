@@ -100,7 +100,6 @@ def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once
     assert sum(json.loads(out)["windows_drawn"] for out, _ in said) == 28
 
 
-@pytest.mark.assures("ledger", "Of two racing jobs each says how many windows it drew itself")
 def test_each_of_two_racing_jobs_reports_the_windows_it_drew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one publishes everything while the first transaction of this one is on record and no later one."""
     made = many_windows(tmp_path)

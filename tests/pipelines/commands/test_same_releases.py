@@ -31,7 +31,7 @@ from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.sinks import read_release_rows
 
-from ...tiers import some
+from ...depth import some
 
 HOMES = {"MAC000002": "a", "MAC000008": "a", "MAC000050": "b", "MAC000063": "b"}  # three of them stop early
 FORMATS = ("csv", "jsonl", "avro")

@@ -64,7 +64,7 @@ def job(folder: Path, states: Any) -> Path:
     return settings
 
 
-@pytest.mark.assures("privacy", "Files of a command that was killed and begun again tell no more than they print")
+@pytest.mark.night
 def test_the_sampled_loss_of_a_killed_and_repeated_command_is_within_the_bound(tmp_path: Path) -> None:
     """A sampled loss above the printed one is a false alarm with a probability of at most ``ALPHA``."""
     print("seed", seed := new_seed())  # noqa: T201 - a random test says its seed

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 MEMORY_MB = 1500
 
@@ -25,6 +26,7 @@ print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if
 """
 
 
+@pytest.mark.night
 def test_ten_million_readings_are_counted_right_within_the_memory(repository, tmp_path):
     made = runpy.run_path(str(repository / "benchmarks" / "pipeline.py"))
     case = made["Case"](readings=10_000_000, series=1000)

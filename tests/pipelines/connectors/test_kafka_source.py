@@ -125,7 +125,6 @@ def test_a_job_restarted_by_its_process_reads_from_its_first_position(tmp_path: 
     assert before <= starts[2].instant_us + 60_000_000 <= after
 
 
-@pytest.mark.assures("brokers", "Kafka: the configuration of a source travels to the workers without secrets")
 def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,11 +167,6 @@ def test_the_first_local_day_that_is_declared_begins_after_the_run(tmp_path: Pat
         assert grid.time_of(declared.start) == first_us
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: with `reread` a run seeks to before its first missing window; windows that the subscription no "
-    "longer holds as a whole stay missing",
-)
 @pytest.mark.parametrize("admin", [Admin(days=7), Admin(topic_days=7), Admin(days=1, topic_days=7)])
 def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admin: Admin) -> None:
     settings = made(tmp_path, {"reread": "6h"})
@@ -182,11 +177,6 @@ def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admi
     assert admin.sought == [datetime(2024, 3, 4, 18, tzinfo=timezone.utc)]
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Pub/Sub: with `reread` a run seeks to before its first missing window; windows that the subscription no "
-    "longer holds as a whole stay missing",
-)
 def test_windows_that_the_subscription_does_not_keep_as_a_whole_are_left_out(tmp_path: Path) -> None:
     settings = made(tmp_path, {"reread": "6h"})
     admin, pace = Admin(days=2), first_pace(settings)
@@ -316,7 +306,6 @@ def job_over(folder: Path) -> Settings:
     )
 
 
-@pytest.mark.assures("brokers", "Pub/Sub: a job over a subscription in memory publishes what a plain computation finds")
 @pytest.mark.usefixtures("fake")
 def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeService) -> None:
     """With the noise off."""
@@ -344,7 +333,6 @@ def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeS
     assert found == expected
 
 
-@pytest.mark.assures("brokers", "Pub/Sub: a drained job publishes no window that its source did not declare complete")
 @pytest.mark.usefixtures("fake")
 def test_a_drained_job_publishes_nothing_that_was_not_declared(
     tmp_path: Path, fake: FakeService, monkeypatch: pytest.MonkeyPatch

@@ -268,7 +268,6 @@ class PasswordBroker(ThreadedBroker):
         self._peers[-1].shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.assures("gateway", "A login that the broker took before, and does not take now, is tried again for ever")
 @pytest.mark.parametrize("filters", [(), ("meters/+",)])
 def test_a_password_that_is_changed_while_the_gateway_runs_is_waited_for(
     filters: tuple[str, ...], caplog: pytest.LogCaptureFixture
@@ -324,7 +323,6 @@ class RightsBroker(ThreadedBroker):
                 peer.sendall(packet(PUBACK, body[behind : behind + 2] + bytes([reason, 0])))
 
 
-@pytest.mark.assures("gateway", "A right to write that is taken away while a gateway runs is waited for")
 def test_a_right_to_write_that_is_taken_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("paho.mqtt.client")
     caplog.set_level("WARNING", "quiltstream.gateway")
@@ -377,7 +375,6 @@ def test_a_right_to_write_that_was_never_there_ends_the_gateway(others: tuple[st
     broker.close()
 
 
-@pytest.mark.assures("gateway", "A login that the broker took before, and does not take now, is tried again for ever")
 @pytest.mark.parametrize(
     ("error", "said"),
     [

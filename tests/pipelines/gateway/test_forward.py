@@ -139,9 +139,6 @@ def test_a_message_is_forwarded_with_all_its_properties() -> None:
     assert one.tally.duplicates == 1
 
 
-@pytest.mark.assures(
-    "gateway", "After a broken connection no other message is acknowledged in place of the delivered one"
-)
 def test_a_message_confirmed_after_a_lost_connection_is_not_acknowledged() -> None:
     one = Setting()
     one.line.waiting.extend([incoming(1), incoming(2)])

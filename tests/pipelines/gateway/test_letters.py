@@ -55,7 +55,6 @@ class Way:
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.assures("dead letters", "Nothing of a dropped message is outside its encrypted dead letter")
 def test_a_dead_letter_contains_the_message_and_its_line_does_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,9 +82,6 @@ def test_a_dead_letter_contains_the_message_and_its_line_does_not(
     }
 
 
-@pytest.mark.assures(
-    "dead letters", "Without a public key no content of a dropped message is kept, on disk or in memory"
-)
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -113,9 +109,6 @@ def test_every_dropped_message_has_a_dead_letter_and_no_content_without_a_key(
         assert base64.b64encode(SECRET) not in one.read_bytes()
 
 
-@pytest.mark.assures(
-    "dead letters", "Without a public key no content of a dropped message is kept, on disk or in memory"
-)
 def test_a_refused_message_has_a_dead_letter_and_is_held_only_with_a_key(tmp_path: Path) -> None:
     broker = Broker()
     broker.refuse = lambda _: KafkaError(KafkaError.INVALID_RECORD)
@@ -162,9 +155,6 @@ def test_messages_to_publish_that_are_no_rows_have_dead_letters(tmp_path: Path) 
 # So many and so much
 
 
-@pytest.mark.assures(
-    "dead letters", "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted"
-)
 def test_a_dead_letter_keeps_a_long_message_up_to_the_limit(tmp_path: Path) -> None:
     short = Letters(public_key=TO.public_key, most_bytes=256)
     way = Way(tmp_path, letters=short)
@@ -175,9 +165,6 @@ def test_a_dead_letter_keeps_a_long_message_up_to_the_limit(tmp_path: Path) -> N
     assert way.path.stat().st_size < 2_000
 
 
-@pytest.mark.assures(
-    "dead letters", "A flood of rejects and a large message cost a bounded amount of dead letters; all are counted"
-)
 def test_dead_letters_are_limited_per_minute_and_all_drops_are_reported(tmp_path: Path) -> None:
     now = [1_000.0]
     file = RejectFile(tmp_path / "rejects.jsonl", TO, clock=lambda: now[0])

@@ -108,7 +108,6 @@ def decoded(readings: Readings, broker: Broker) -> tuple[list[str], list[int]]:
     return sorted(series), sorted(at for one in found for part in one.rejects for at in part.positions.tolist())
 
 
-@pytest.mark.assures("gateway", "A job reads from the gateway the pseudonyms that it makes itself with the same key")
 @pytest.mark.parametrize("place", [{"header": "mqtt-topic", "level": 2}, {"topic": 2}, {"key": True}])
 def test_a_job_reads_the_names_that_it_would_have_made_itself_with_the_same_key(place: dict[str, Any]) -> None:
     made: list[tuple[list[str], list[int]]] = []
@@ -124,9 +123,6 @@ def test_a_job_reads_the_names_that_it_would_have_made_itself_with_the_same_key(
 # That no name is anywhere
 
 
-@pytest.mark.assures(
-    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
-)
 def test_kafka_has_the_real_name_neither_in_keys_nor_in_headers() -> None:
     for key in (Level(level=2), "topic"):
         broker = Broker()
@@ -149,9 +145,6 @@ class Refusing(FakeTarget):
         return True
 
 
-@pytest.mark.assures(
-    "privacy", "With `pseudonyms` no key, header, file, reject, log or count has the name of a level that is named"
-)
 def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

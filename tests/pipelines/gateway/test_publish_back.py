@@ -71,7 +71,6 @@ def refused(letter: str) -> bool:
     return kind in {"Cc", "Cs"} or non_character or letter == "\ufeff"
 
 
-@pytest.mark.assures("gateway", "No name of a series stops the way back, and no two have one topic")
 @given(st.text(LETTERS, min_size=1, max_size=80))
 def test_a_name_becomes_one_level_and_no_two_names_the_same(name: str) -> None:
     level = level_of(name)
@@ -496,7 +495,6 @@ def test_windows_of_fractions_of_a_second_are_in_their_order(sent: Sent) -> None
     assert [retain for *_, retain in done.outlet.published] == [True, True, True, True, False]
 
 
-@pytest.mark.assures("gateway", "A full disk ends neither direction")
 def test_a_full_disk_delays_notes_and_ends_nothing(
     sent: Sent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

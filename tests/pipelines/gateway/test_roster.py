@@ -50,10 +50,6 @@ def rows(folder: Path) -> list[list[str]]:
 # The whole way
 
 
-@pytest.mark.assures(
-    "gateway",
-    "A job with the roster of pseudonyms publishes every series of it, from the same readings as without pseudonyms",
-)
 def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp_path: Path) -> None:
     """Gateway, files, roster, job: each series of the roster is found in the messages, and the roster in the rows."""
     plain = job(tmp_path / "plain", group_by=None, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"})
@@ -90,9 +86,6 @@ def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp
     assert counts["rejected"] == {}
 
 
-@pytest.mark.assures(
-    "gateway", "The roster of pseudonyms holds the names that the gateway passes on, of one level and of several"
-)
 def test_the_roster_contains_the_pseudonyms_that_the_gateway_forwards(tmp_path: Path) -> None:
     odd = ["m1", "Zähler 7", " m1", "m.1", 'a"b', "a,b", "M1", "0", "\u00e9", "e\u0301"]
     with (tmp_path / "given.csv").open("w", encoding="utf-8", newline="") as file:
@@ -103,9 +96,6 @@ def test_the_roster_contains_the_pseudonyms_that_the_gateway_forwards(tmp_path: 
     assert len(passed_on) == len(odd)
 
 
-@pytest.mark.assures(
-    "gateway", "The roster of pseudonyms holds the names that the gateway passes on, of one level and of several"
-)
 def test_a_name_of_several_levels_has_a_pseudonym_for_each_that_is_named(tmp_path: Path) -> None:
     settings = gateway(tmp_path, env="METER_KEY", level=[2, 4, 5])
     text = "series,group\nplant/n1/d1,a\nplant/n1,b\n"
@@ -133,9 +123,6 @@ def test_other_columns_stay_with_their_series_and_those_to_drop_do_not(tmp_path:
     assert done.said("'group', 'joins'")
 
 
-@pytest.mark.assures(
-    "gateway", "The roster of pseudonyms and the command's output hold no name, no key and no order of the names"
-)
 def test_the_order_of_roster_rows_is_independent_of_the_order_of_names(tmp_path: Path) -> None:
     names = [f"m{number:03}" for number in range(200)]
     for ordered in (names, names[::-1]):
@@ -143,9 +130,6 @@ def test_the_order_of_roster_rows_is_independent_of_the_order_of_names(tmp_path:
         assert rows(tmp_path)[1:] == sorted([KEY.name(one)] for one in names)
 
 
-@pytest.mark.assures(
-    "gateway", "The roster of pseudonyms and the command's output hold no name, no key and no order of the names"
-)
 def test_neither_a_name_nor_the_key_is_printed_or_written(tmp_path: Path) -> None:
     done = written(tmp_path, "series,group\nsecret-7,north\nsecret-8,south\n").ended(0)
     for text in (done.out, done.err, (tmp_path / "out.csv").read_text(encoding="utf-8")):

@@ -17,7 +17,7 @@ import pytest
 from quiltstream.pipelines.gateway import DeliveryError, DeliveryTarget, Message
 from quiltstream.pipelines.gateway.delivery import FolderDelivery, Segment
 
-from ...tiers import TIER
+from ...depth import NIGHT
 from .delivery_contract import DeliveryContract, Place, had_by, message, number_of
 
 
@@ -162,7 +162,6 @@ def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.assures("gateway", "A full disk ends neither direction")
 def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,15 +221,12 @@ while True:
 """
 
 
-@pytest.mark.assures(
-    "gateway", "Every acknowledged message is in a whole file, at whatever statement the gateway was killed"
-)
 def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_file(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)  # noqa: T201 - to run it again
     rng = random.Random(seed)  # noqa: S311 - moments of a test
     folder, reported = tmp_path / "spool", set[int]()
-    for life in range(6 if TIER == "nightly" else 2):
+    for life in range(6 if NIGHT else 2):
         with (tmp_path / f"out{life}").open("wb") as out:
             writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(life * 10**6)], stdout=out)
         until = time.monotonic() + 30

@@ -136,9 +136,6 @@ def test_a_message_permanently_refused_by_the_broker_is_refused_alone(topic: Top
     assert target.refused() == []
 
 
-@pytest.mark.assures(
-    "gateway", "A refused batch of Kafka costs only the message that is too large or has a refused stamp"
-)
 def test_a_refused_batch_loses_only_the_message_that_caused_it(topic: Topic) -> None:
     target = topic.target()
     topic.fail()
@@ -225,7 +222,6 @@ def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return made
 
 
-@pytest.mark.assures("gateway", "A clock that was ahead holds up nothing after it is right, and loses nothing")
 @pytest.mark.parametrize("moment", [range(10, 11), range(10, 20), range(30)])
 def test_a_clock_briefly_ahead_delays_and_loses_no_kafka_message(
     topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture

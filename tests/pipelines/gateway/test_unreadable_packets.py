@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, State, listen
 
+from ...depth import examples
 from .blunt_broker import BluntBroker, KeepingBroker, integer, packet, publish, text
 
 mqtt = pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
@@ -110,10 +111,6 @@ def test_a_topic_of_no_utf8_is_empty_and_the_message_acknowledged() -> None:
     assert [one.topic for one in heard.messages] == ["", "", "\ufeff/ä"]
 
 
-@pytest.mark.assures(
-    "gateway",
-    "No content of a message stops the gateway: one that the MQTT library refuses comes without its properties",
-)
 @pytest.mark.parametrize("properties", REFUSED.values(), ids=REFUSED)
 def test_a_refused_message_comes_without_properties_and_mqtt_5_is_used_again(
     properties: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -139,11 +136,7 @@ def test_a_refused_message_comes_without_properties_and_mqtt_5_is_used_again(
     assert heard.connection.fresh == 0
 
 
-@pytest.mark.assures(
-    "gateway",
-    "No content of a message stops the gateway: one that the MQTT library refuses comes without its properties",
-)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=60))
 def test_messages_with_random_properties_are_all_acknowledged(parts: list[bytes]) -> None:
     broker = KeepingBroker(dict(enumerate(parts, 1)))
@@ -237,9 +230,6 @@ def test_a_message_of_qos_2_is_heard_when_the_broker_releases_it() -> None:
     assert [(one.mid, one.qos) for one in heard.messages] == [(6, 1), (5, 2), (5, 1)]
 
 
-@pytest.mark.assures(
-    "gateway", "A packet that is no MQTT is tried again a few times, then ends the gateway with a message"
-)
 @pytest.mark.parametrize(
     "whole",
     [

@@ -106,11 +106,6 @@ def test_a_job_not_started_or_already_ended_is_left_to_beam_to_report(api: Api, 
     assert FlinkHealth(api.place, NAME).trouble() is None
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink: a cluster that has lost its TaskManager is reported within a minute, on the log and on the metric, "
-    "with the cause where its REST address is known, and when it has one again; everything is on record then",
-)
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
 def test_tasks_not_running_are_reported_with_the_resources_of_the_cluster(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
@@ -138,7 +133,6 @@ def test_a_cluster_that_lost_its_taskmanagers_is_reported_at_once(api: Api) -> N
     assert "no TaskManager is left in it; start one" in found.text
 
 
-@pytest.mark.assures("runners", "The watchdog names the process that died")
 def test_a_taskmanager_without_heartbeats_is_reported_before_flink_detects_it(api: Api) -> None:
     now = [0.0]
     api.job("RUNNING", running=5)
@@ -169,7 +163,6 @@ def test_a_taskmanager_without_heartbeats_is_reported_before_flink_detects_it(ap
     assert "1 of its 2 TaskManagers do not answer" in found.text
 
 
-@pytest.mark.assures("runners", "The watchdog names the process that died")
 @pytest.mark.parametrize("told", [True, False])
 def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api: Api, *, told: bool) -> None:
     port = Port()

@@ -41,11 +41,6 @@ def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) ->
     assert not any("may run on" in line for line in said)
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_a_signal_ends_the_command_with_an_unavailable_cluster(one: Job, api: FlinkApi) -> None:
     del api
     state, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), nowhere()))
@@ -99,11 +94,6 @@ def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     assert said[-1].endswith("is over (CANCELED)")
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_a_failed_job_that_may_still_run_is_not_restarted(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,10 +150,6 @@ def estimating(folder: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi) -> 
     return one, submitted
 
 
-@pytest.mark.assures(
-    "estimates",
-    "The job before an estimate is over before the next one begins; if that cannot be seen, no estimate is made",
-)
 @pytest.mark.usefixtures("ending")
 def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
@@ -175,10 +161,6 @@ def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
 
 
-@pytest.mark.assures(
-    "estimates",
-    "The job before an estimate is over before the next one begins; if that cannot be seen, no estimate is made",
-)
 @pytest.mark.usefixtures("ending")
 def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
@@ -203,11 +185,6 @@ def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
     assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 def test_no_job_with_estimates_may_be_left_running(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
@@ -216,11 +193,6 @@ def test_no_job_with_estimates_may_be_left_running(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.assures(
-    "estimates",
-    "Estimates in a stream are refused where a job runs on after its command, and begin on Flink only where it can "
-    "be ended",
-)
 def test_estimates_in_a_stream_need_an_answering_cluster_before_any_record(tmp_path: Path) -> None:
     estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
     one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")

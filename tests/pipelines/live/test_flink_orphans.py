@@ -58,11 +58,6 @@ def test_the_option_to_leave_a_job_is_parsed_with_the_beam_options() -> None:
         assert present(flink_job(options_of(given))).leave is leave
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_detached_job_running_and_prints_its_address(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
@@ -87,11 +82,6 @@ class Handing:
         raise AssertionError
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 def test_a_signal_during_submission_leaves_only_a_job_that_appears(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,11 +122,6 @@ class Server(Result):
         raise ConnectionError
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_detached_job_is_left_running_when_its_command_fails(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
@@ -218,11 +203,6 @@ class Gone(Result):
         self._api.jobs = {job: (name, state) for job, (name, _) in self._api.jobs.items()}
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 @pytest.mark.parametrize("states", [("FAILED",), ("FAILING", "FAILED"), ("CANCELLING", "CANCELED")])
 def test_a_detached_job_is_restarted_after_it_ended(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, states: tuple[str, ...]
@@ -238,11 +218,6 @@ def test_a_detached_job_is_restarted_after_it_ended(
     assert (len(begun), api.cancelled) == (2, [])
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 def test_a_detached_running_job_is_neither_cancelled_nor_resubmitted(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,11 +231,6 @@ def test_a_detached_running_job_is_neither_cancelled_nor_resubmitted(
     assert (len(begun), api.cancelled, api.jobs[job][1]) == (1, [], "RUNNING")
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 @pytest.mark.usefixtures("ending")
 def test_a_detached_job_without_restarts_is_left_and_its_address_printed(
     tmp_path: Path, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -274,11 +244,6 @@ def test_a_detached_job_without_restarts_is_left_and_its_address_printed(
     assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.assures(
-    "runners",
-    "With `--flink_leave` a stopped or failed command leaves its job in the cluster and says where; it restarts it "
-    "only when it is over; a job that makes estimates is never left",
-)
 def test_a_stop_between_two_jobs_reports_the_job_left_running(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

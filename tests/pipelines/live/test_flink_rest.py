@@ -59,11 +59,6 @@ def test_every_submission_has_a_unique_job_name_passed_to_beam() -> None:
 # One job is ended
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: FlinkApi) -> None:
     others = {api.add(name): "RUNNING" for name in ("load", "load-1-again", "Load-1", "")}
     job = api.add("load-1")
@@ -141,11 +136,6 @@ def test_a_refused_cancellation_is_retried_and_reported_by_its_status(api: Flink
     assert "secret" not in ended.text
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None
@@ -155,11 +145,6 @@ def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     assert len(api.cancelled) == 1
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Flink with its REST address: a command leaves nothing in the cluster and touches no job of others; where "
-    "that cannot be, it says so, keeps its exit code and does not wait for ever",
-)
 def test_waiting_for_a_cluster_answer_has_a_timeout(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flink_rest, "_ANSWER_S", 0.2)
     api.silent_s = 3.0

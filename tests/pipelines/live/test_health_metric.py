@@ -50,7 +50,6 @@ def test_a_healthy_job_has_every_cause_at_zero() -> None:
     }
 
 
-@pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
 def test_the_page_shows_the_last_health_report_and_counts_over_all_runners() -> None:
     at = [100.0]
     board = HealthMetrics(now=lambda: at[0])
@@ -118,7 +117,6 @@ def test_the_documented_causes_equal_the_defined_causes(repository: Path) -> Non
     assert all(cause.well for cause in Cause)
 
 
-@pytest.mark.assures("live", "The watchdog's report is a metric that outlives the runner")
 def test_health_metrics_are_served_on_the_loopback_address_during_the_command() -> None:
     said: list[tuple[str, str]] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

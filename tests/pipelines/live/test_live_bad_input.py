@@ -55,9 +55,6 @@ def stopped(one: Job, code: int) -> Done:
 # Rosters
 
 
-@pytest.mark.assures(
-    "live", "Series of the roster that never send have rows like all others, and unknown series have none"
-)
 def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_path: Path) -> None:
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
     with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
@@ -70,7 +67,6 @@ def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_
     assert done.said("1: the series is not in the roster")
 
 
-@pytest.mark.assures("live", "A roster that cannot be read ends a job before it reads")
 def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Path) -> None:
     one = made(tmp_path)
     (tmp_path / "roster.csv").write_text("meter,street\nm1,north\n", encoding="utf-8")
@@ -83,7 +79,6 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 # Lateness
 
 
-@pytest.mark.assures("ledger", "A window that closes late costs what it would have cost in its turn")
 def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path) -> None:
     """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
@@ -115,7 +110,6 @@ def damaged(one: Job) -> None:
     one.ledger.write_bytes(bytes(data))
 
 
-@pytest.mark.assures("live", "A ledger that cannot be used stops a job before it reads")
 @pytest.mark.parametrize(("fault", "said"), [(other_version, "9999"), (damaged, "is damaged")])
 def test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads(
     one: Job, fault: Callable[[Job], None], said: str
@@ -133,7 +127,6 @@ DOMAIN = "a domain keeps what its account rests on: set it back; a domain of ano
 BELIEF = "an account rests on one belief: set the model back"
 
 
-@pytest.mark.assures("live", "A changed setting that must stay stops the job before it reads, with both values")
 @pytest.mark.parametrize(
     ("changes", "said", "advice"),
     [
@@ -229,7 +222,6 @@ def rows(one: Job) -> dict[str, str]:
     return {row["release_id"]: repr(row) for row in batches}
 
 
-@pytest.mark.assures("live", "A setting that may change between runs leaves the rows on record as they are")
 def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> None:
     before = rows(one)
     shutil.rmtree(one.folder / "inbox")
@@ -270,7 +262,6 @@ def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> Non
 # Modes of runners
 
 
-@pytest.mark.assures("brokers", "Pub/Sub: at-least-once modes of Dataflow are refused")
 @pytest.mark.parametrize(
     ("word", "why"),
     [

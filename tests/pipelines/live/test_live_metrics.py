@@ -76,7 +76,6 @@ def made_in_the_code(repository: Path) -> set[str]:
     return found
 
 
-@pytest.mark.assures("live", "`docs/streaming.md` lists all counters and distributions that the code makes")
 def test_the_documented_metrics_are_those_that_the_code_makes_and_no_others(repository: Path) -> None:
     assert made_in_the_code(repository) == documented(repository)
     assert counter_name(RejectReason.LATE) == "rejected-late"
@@ -86,7 +85,6 @@ def test_the_documented_metrics_are_those_that_the_code_makes_and_no_others(repo
     assert named <= {counter_name(reason) for reason in RejectReason}
 
 
-@pytest.mark.assures("privacy", "Counters and distributions name no series, value or state")
 def test_every_metric_is_documented_and_holds_only_public_quantities(tmp_path: Path, repository: Path) -> None:
     one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
     rows = readings(1)

@@ -89,11 +89,6 @@ def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
     assert made_beside(one) == set()
 
 
-@pytest.mark.assures(
-    "estimates",
-    "Estimates in a stream are refused where a job runs on after its command, and begin on Flink only where it can "
-    "be ended",
-)
 def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
     """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
     one = made(tmp_path, model=ESTIMATE, ledger="postgresql://nobody@localhost:1/none")
@@ -111,7 +106,6 @@ def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_p
     assert not one.ledger.exists()
 
 
-@pytest.mark.assures("runners", "A runner that cannot run an endless job is refused by name")
 @pytest.mark.parametrize("name", ["DirectRunner", "FnApiRunner", "BundleBasedDirectRunner"])
 def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Path, name: str) -> None:
     one = made(tmp_path)
@@ -132,7 +126,6 @@ def test_standard_input_is_only_for_live_runs(tmp_path: Path) -> None:
 # Prism
 
 
-@pytest.mark.assures("runners", "A missing Prism is one line that says how to get it; nothing is downloaded silently")
 def test_a_missing_prism_is_reported_in_one_line_with_install_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

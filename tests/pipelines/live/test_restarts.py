@@ -55,9 +55,6 @@ from ..live_jobs import WINDOWS, Pipeline, Result, TrueHistograms, files, made, 
 # What a failure means
 
 
-@pytest.mark.assures(
-    "runners", "A job that its runner failed continues by itself, a limited number of times; a failure shows no data"
-)
 @pytest.mark.parametrize(
     ("text", "symptom"),
     [
@@ -251,9 +248,6 @@ def kinds(done: Done) -> list[str]:
 PANIC = "panic in stage.Execute: secret"
 
 
-@pytest.mark.assures(
-    "runners", "A job that its runner failed continues by itself, a limited number of times; a failure shows no data"
-)
 def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,10 +544,6 @@ class Clock:
 OUTAGES = [30, 120, 900]
 
 
-@pytest.mark.assures(
-    "live",
-    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
-)
 @pytest.mark.parametrize("seconds", OUTAGES)
 def test_an_outage_is_reported_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
     clock, said = Clock(), list[tuple[str, str]]()
@@ -574,10 +564,6 @@ def test_an_outage_is_reported_once_and_every_few_minutes_with_growing_pauses(se
     assert clock.pauses[-1] == 1.0
 
 
-@pytest.mark.assures(
-    "live",
-    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
-)
 @pytest.mark.parametrize("seconds", OUTAGES)
 def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, seconds: int
@@ -607,7 +593,6 @@ def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     assert published(one) == true_counts(readings(6), days=5)
 
 
-@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
 def test_a_login_refused_at_a_restart_is_a_failure_of_the_runner_with_its_text(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:

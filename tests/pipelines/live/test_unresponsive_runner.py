@@ -72,9 +72,6 @@ def whole_board() -> Iterator[None]:
     vars(HEALTH_METRICS).pop("note", None)
 
 
-@pytest.mark.assures(
-    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
-)
 def test_an_unanswering_runner_is_reported_while_the_job_waits_and_on_its_return(one: Job) -> None:
     seen = noticed(Cause.RUNNER)
 
@@ -102,9 +99,6 @@ def test_an_unanswering_ledger_is_reported_while_the_job_waits(one: Job, monkeyp
     assert "resumed: the ledger of record answers again" in said
 
 
-@pytest.mark.assures(
-    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
-)
 def test_a_job_with_an_unanswering_runner_can_be_stopped(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.1)
     monkeypatch.setattr(monitor, "_LAST_S", 0.1)

@@ -52,10 +52,6 @@ def test_a_progressing_job_gives_no_warning() -> None:
         assert post.look(post.heartbeat(clock_us=window * DAY_US), missing=window) == []
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
-)
 def test_stopped_readers_are_reported_within_a_minute_and_rarely_after() -> None:
     post = Post()
     assert post.look(post.heartbeat()) == []
@@ -87,10 +83,6 @@ def test_remote_readers_are_monitored_by_the_counters_of_the_runner() -> None:
     assert "no worker has looked" in post.look(tallies={"polls": 9})[0]
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
-)
 @pytest.mark.parametrize("poll_s", [1.0, 60.0, 3600.0])
 def test_a_slow_poll_does_not_extend_the_timeout_for_missing_workers(poll_s: float) -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=poll_s))
@@ -102,9 +94,6 @@ def test_a_slow_poll_does_not_extend_the_timeout_for_missing_workers(poll_s: flo
     assert post.causes == {"no-worker"}
 
 
-@pytest.mark.assures(
-    "runners", "On Dataflow: workers that poll as rarely as `live.poll` allows are not reported as lost"
-)
 @pytest.mark.parametrize(("poll_s", "patience_s"), [(1.0, PATIENCE_S), (60.0, 180.0)])
 def test_remote_readers_that_poll_rarely_are_not_reported_missing(poll_s: float, patience_s: float) -> None:
     """They give no signs of life between two looks: a runner that keeps every call for ever is asked for few."""
@@ -122,7 +111,6 @@ def test_remote_readers_that_poll_rarely_are_not_reported_missing(poll_s: float,
     assert post.causes == {"no-worker"}
 
 
-@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_rarely_polled_source_is_not_reported_silent_between_polls() -> None:
     """Readings come with each look, and between two looks nobody can hear any; the readers give signs of life."""
     post = Post(PollingPolicy(begin_us=0, poll_s=60.0))
@@ -311,9 +299,6 @@ def test_each_waiting_sink_is_reported_with_its_own_message() -> None:
     assert post.dog.over() == ["the sink goes on"]
 
 
-@pytest.mark.assures(
-    "live", "A runner or ledger that does not answer is reported, and a job on such a runner can be stopped"
-)
 @pytest.mark.parametrize(
     ("whom", "cause", "said"),
     [
@@ -502,7 +487,6 @@ def test_a_pause_of_this_process_is_said_once_and_blames_nobody() -> None:
     assert dog.report.causes == {Cause.NO_WORKER}
 
 
-@pytest.mark.assures("runners", "On Prism: a job whose workers are lost is begun again, though Prism says RUNNING")
 def test_workers_that_stay_away_for_minutes_without_a_known_reason_are_given_up() -> None:
     def seconds(moving: bool = False, here: bool = True, trouble: str | None = None, **around: Any) -> float | None:
         post = Post()

@@ -28,7 +28,6 @@ def seen(post: Post, ago: float, clock_us: int = 0, heard: float | None = None) 
     return Heartbeat(post.at, looked if heard is None else heard, None, clock_us, 1, looked=looked)
 
 
-@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_source_clock_is_not_reported_stalled_between_polls() -> None:
     """A window becomes due between two looks: the next one closes it."""
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
@@ -40,7 +39,6 @@ def test_source_clock_is_not_reported_stalled_between_polls() -> None:
             post.after(10)
 
 
-@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_a_watermark_unmoved_by_a_second_rare_poll_is_reported_after_it() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
     for ago in range(0, 300, 10):
@@ -66,7 +64,6 @@ def test_a_rare_but_long_poll_has_the_usual_timeout() -> None:
     assert any("has stood" in text for text in post.look(seen(post, 0, 5)))
 
 
-@pytest.mark.assures("live", "Rare polls make no report of the watchdog false")
 def test_sources_without_a_reading_are_reported_after_a_poll_only() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=300.0))
 
@@ -137,11 +134,6 @@ def test_a_silent_source_that_becomes_unreadable_is_not_reported_recovered() -> 
     assert other.dog.over() == ["the source has something new again"]
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute whatever "
-    "`live.poll` is; the check reads nothing",
-)
 @pytest.mark.parametrize("poll_s", [1.0, 300.0])
 def test_a_missing_folder_is_reported_within_a_minute_however_slow_its_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll_s: float

@@ -16,12 +16,9 @@ from quiltstream.privacy.models import ChainError, PeriodicChain
 from quiltstream.privacy.models.dobrushin import DobrushinBounds
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions, windows
-
-pytestmark = [
-    pytest.mark.assures("theory", "A change of belief, and why the larger of two ledgers is wrong"),
-]
 
 TINY = 1e-9
 LENGTH = {2: 7, 3: 5}
@@ -62,8 +59,7 @@ def test_the_slot_of_a_switch_uses_the_new_kernel_forward():
     assert switched(MarkovChain(even), MarkovChain(sticky), 3, charges).loss >= truth - TINY
 
 
-@pytest.mark.assures("estimates", "The account of a chain that changes is never below the definition")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_loss_across_a_switch_is_never_below_enumeration(data):
     states = st.just(data.draw(st.sampled_from([2, 2, 3])))
@@ -87,7 +83,7 @@ def test_the_loss_across_a_switch_is_never_below_enumeration(data):
         assert switched(old, bounds[1], change, charges).loss >= max(truth, counted) - TINY
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_the_loss_across_two_switches_is_never_below_enumeration(data):
     matrices = [data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3)]
@@ -108,7 +104,7 @@ def test_the_loss_across_two_switches_is_never_below_enumeration(data):
         assert ledger.loss >= truth - TINY
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 def test_the_loss_across_a_switch_is_close_to_that_of_quilts_with_both_kernels(data):
     before, after = (data.draw(transitions(st.just(2), least=0.05)) for _ in range(2))
@@ -219,7 +215,7 @@ def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
     assert (ledger.loss, ledger.histories) == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(windows(40, most=4), st.booleans())
 def test_an_added_belief_reprices_the_whole_history(charges, late):
     ledger = Ledger(FAST)
@@ -267,7 +263,7 @@ def test_the_loss_of_an_endless_schedule_across_a_switch_equals_its_windows():
         assert Ledger(before).density_for(1.0) >= density
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     beliefs=st.lists(
         st.one_of(

@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions, windows
-
-pytestmark = [
-    pytest.mark.assures("theory", "Folding old slots under a ceiling, in the room that a belief takes to forget"),
-]
 
 TINY = 1e-9
 CHAIN = MarkovChain([[0.6, 0.4], [0.3, 0.7]])
@@ -43,7 +40,7 @@ def admitted(ledger, charges, data):
     return accepted
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_a_compacted_account_is_never_below_the_definition(data):
     matrix = data.draw(transitions(st.just(2), least=1e-2))
@@ -72,7 +69,7 @@ def test_a_slot_that_later_charges_could_push_above_the_budget_is_not_compacted(
 
 
 @BELIEFS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_compacted_account_is_never_below_the_full_account(belief, data):
     ledger, whole = Ledger(belief, budget=5.0), Ledger(belief)
@@ -95,7 +92,7 @@ def test_compacted_equal_weeks_keep_their_loss_in_bounded_state(belief):
     assert ledger.extended_loss([endless]) == pytest.approx(whole.extended_loss([endless]), rel=1e-3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_compaction_around_a_switch_is_never_below_enumeration(data):
     before, after = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(2))
@@ -108,7 +105,7 @@ def test_compaction_around_a_switch_is_never_below_enumeration(data):
     assert truth - TINY <= ledger.loss <= 3.0
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_compaction_of_a_switched_account_with_an_added_belief_holds_for_both(data):
     before, after, other = (data.draw(transitions(st.just(2), least=1e-2)) for _ in range(3))

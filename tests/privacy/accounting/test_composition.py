@@ -25,21 +25,9 @@ from quiltstream.privacy.accounting.theorems import (
 )
 from quiltstream.privacy.quilts import sided_influence
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Theorem 4.4, releases with the same quilts"),
-    pytest.mark.assures("theory", "[SC17] Theorem 3.1, two segments, any mechanism"),
-    pytest.mark.assures("theory", "[SC17] Theorem 3.3, two distant segments by MQMApprox"),
-    pytest.mark.assures("theory", "[SC17] Theorem 3.6, nearly independent segments"),
-    pytest.mark.assures("theory", "[SC17] Theorem 3.7, sequential composition"),
-    pytest.mark.assures(
-        "theory",
-        "[BHGKM] Pufferfish mechanisms in general do not compose, and those with a loss per entry do: what has "
-        "none is refused",
-    ),
-]
 
 TINY = 1e-9
 # nearly independent states: quilts of short windows are two-sided
@@ -85,7 +73,7 @@ def test_two_answers_without_loss_may_reveal_a_secret_together_and_are_refused()
         sequential([exact, exact])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.floats(0.5, 12.0), min_size=1, max_size=3), st.integers(3, 7))
 def test_quilt_releases_cost_at_most_their_sum_and_k_times_the_largest_on_one_quilt(epsilons, length):
     calibrations = [mqm_approx(QUICK_BOUNDS, epsilon, length) for epsilon in epsilons]
@@ -103,7 +91,7 @@ def test_quilt_releases_cost_at_most_their_sum_and_k_times_the_largest_on_one_qu
     assert same_quilts(alike) == pytest.approx(len(releases) * epsilons[0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_theorem_3_1_bounds_the_loss_of_two_segments_of_any_mechanism(data):
     matrix = data.draw(transitions(st.just(2), least=0.05))
@@ -126,7 +114,7 @@ def test_theorem_3_1_bounds_the_loss_of_two_segments_of_any_mechanism(data):
     assert bound == pytest.approx(max(min(both, alone[0] + ahead), min(both, alone[1] + back)))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.floats(14.0, 20.0), st.floats(14.0, 20.0))
 def test_two_distant_segments_with_two_sided_quilts_lose_no_more_than_one(one, other):
     calibrations = [mqm_approx(QUICK_BOUNDS, epsilon, 3) for epsilon in (one, other)]
@@ -138,7 +126,7 @@ def test_two_distant_segments_with_two_sided_quilts_lose_no_more_than_one(one, o
     assert distant_segments(*releases[::-1]) == max(one, other)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_nearly_independent_segments_lose_at_most_the_sum_and_twice_the_divergence(data):
     matrix = data.draw(transitions(st.just(2), least=0.05))

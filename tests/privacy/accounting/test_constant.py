@@ -34,6 +34,7 @@ from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts
 from quiltstream.privacy.models import ChainError, certify
 
+from ...depth import examples
 from .. import reference
 from ..strategies import distributions, transitions, windows
 
@@ -61,7 +62,7 @@ def truth(start, matrix, charges):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_largest_density_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
@@ -74,7 +75,7 @@ def test_the_largest_density_bounds_the_loss_of_every_stationary_chain(data):
         assert found - TINY <= by_density(belief, charges)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_the_largest_density_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(least=1e-2))
@@ -83,7 +84,7 @@ def test_the_largest_density_bounds_the_loss_of_every_chain_with_a_fixed_start(d
     assert truth(start, matrix, charges) - TINY <= by_density(MarkovChain(matrix, start), charges)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(windows(8, epsilon=(0.01, 0.5)), st.floats(0.05, 0.5), st.floats(0.5, 0.95))
 def test_the_largest_density_bounds_the_loss_of_every_chain_of_an_interval(charges, low, high):
     belief = BinaryInterval((low, high), (0.3, 0.9))
@@ -167,7 +168,7 @@ def test_a_matrix_without_proving_couplings_is_rejected(monkeypatch, wrong):
             assert not constant.certificates_at.__wrapped__(belief, density)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.fractions(1e-9, 40))
 def test_a_density_is_rounded_up_by_less_than_one_in_4096(density):
     found = Fraction(on_grid(density))
@@ -236,7 +237,7 @@ def _beliefs(data):
     }[kind]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.05, 30.0))
 def test_an_endless_stream_needs_no_more_noise_than_by_quilts_and_the_ledger_agrees(data, epsilon):
     chain, belief = _beliefs(data)

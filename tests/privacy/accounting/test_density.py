@@ -13,6 +13,7 @@ from quiltstream.privacy import Schedule
 from quiltstream.privacy.accounting.charges import Density, Run
 from quiltstream.privacy.accounting.schedules import densest
 
+from ...depth import examples
 from ..strategies import windows
 
 
@@ -21,7 +22,7 @@ def by_slot(density):
     return {slot: run.density for run in density.runs() for slot in range(run.start, run.stop) if run.density}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(windows(30, most=8))
 def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(charges):
     density = Density().with_spans(charges)
@@ -32,7 +33,7 @@ def test_the_density_of_a_slot_is_the_exact_sum_of_the_windows_that_hold_it(char
     assert Density().with_spans(charges[:3]).with_spans(charges[3:]) == density
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     charges=windows(30, most=5),
     endless=st.lists(
@@ -84,7 +85,7 @@ schedules = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(schedules)
 def test_a_schedule_has_the_density_of_its_windows(schedule):
     listed = [
@@ -98,7 +99,7 @@ def test_a_schedule_has_the_density_of_its_windows(schedule):
     assert schedule.first(len(listed)).windows == len(listed)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(schedules, st.integers(0, 30))
 def test_an_endless_schedule_is_cut_at_its_horizon(schedule, more):
     endless = Schedule(schedule.size, schedule.every, schedule.start, None, schedule.epsilon_dp)

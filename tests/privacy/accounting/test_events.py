@@ -15,6 +15,7 @@ from quiltstream.privacy import AnyInitial, FiniteClass, Ledger, MarkovChain, Mi
 from quiltstream.privacy.models import PeriodicChain
 from quiltstream.privacy.models.dobrushin import DobrushinBounds
 
+from ...depth import examples
 from .. import reference
 from ..strategies import distributions, transitions, windows
 
@@ -27,7 +28,7 @@ def truth(start, matrix, charges, slots):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges, slots)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_event_loss_bounds_every_event_of_a_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
@@ -43,7 +44,7 @@ def test_the_event_loss_bounds_every_event_of_a_stationary_chain(data):
         assert ledger.event_loss(slots) >= found - TINY
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_the_event_loss_bounds_every_event_of_a_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-2))
@@ -65,7 +66,7 @@ def test_the_bound_on_the_loss_of_a_long_event_is_nearly_attained():
     assert found <= ledger.event_loss(3) <= 1.1 * found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(windows(40, epsilon=(0.01, 0.4)), st.floats(0.05, 6.0))
 def test_a_longer_event_loses_no_less_and_the_longest_is_the_last_within(charges, epsilon):
     for belief in (BOUNDS, MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.0, 1.0], [1.0, 0.0]])):

@@ -27,6 +27,7 @@ from quiltstream.privacy.accounting import forward_backward as forward_backward_
 from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, least_loss
 from quiltstream.privacy.models import AnyStart, ChainError, Kernel, MixingCurve, NotContracting, certify
 
+from ...depth import examples
 from .. import reference
 from ..homes import moves, runs_by_home
 from ..strategies import distributions, transitions, windows
@@ -93,7 +94,7 @@ def counted_loss(chain, sigma, slots):
     return loss.max()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(transitions(least=0.1), st.floats(0.3, 3.0))
 def test_noise_below_the_lower_bound_loses_more_by_enumeration(matrix, epsilon):
     chain = MarkovChain(matrix)
@@ -160,7 +161,7 @@ def test_a_class_needs_the_noise_of_its_worst_member():
     assert sigma(both) == pytest.approx(max(sigma(one) for one in both.chains), rel=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_the_certificate_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -176,7 +177,7 @@ def test_the_certificate_bounds_the_loss_of_every_stationary_chain(data):
     assert truth <= density.certificates[0].loss + TINY
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_no_chain_of_any_start_loses_more_than_its_class(data):
     matrix = data.draw(transitions(least=1e-2))
@@ -191,7 +192,7 @@ def test_no_chain_of_any_start_loses_more_than_its_class(data):
         assert truth <= max(one.loss for one in found.certificates) + TINY
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(transitions(least=1e-2), st.floats(0.2, 3.0))
 def test_the_account_is_never_above_the_quilts_nor_below_the_least(matrix, epsilon):
     chain = MarkovChain(matrix)

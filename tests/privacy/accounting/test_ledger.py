@@ -38,16 +38,10 @@ from quiltstream.privacy.accounting.quilt_account import (
 from quiltstream.privacy.accounting.sweep import Worst, endless_loss
 from quiltstream.privacy.models import ChainError
 
+from ...depth import examples
 from ..models.test_chains import CYCLE, THETA1
 from ..models.test_classes import THETA2
 from ..strategies import transitions, windows
-
-pytestmark = [
-    pytest.mark.assures(
-        "theory",
-        "One rule for all releases on a chain, in any overlap and order; adjacent windows are free",
-    ),
-]
 
 BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
 CHAIN = MarkovChain(THETA1)
@@ -109,7 +103,7 @@ def test_the_worst_slot_of_a_long_stream_uses_the_calibrated_quilt():
 
 
 @BELIEFS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_the_same_charges_in_any_order_give_the_same_loss_bit_for_bit(belief, data):
     charges = data.draw(windows(60, most=7))
@@ -121,7 +115,7 @@ def test_the_same_charges_in_any_order_give_the_same_loss_bit_for_bit(belief, da
 
 
 @BELIEFS
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_a_charge_never_lowers_the_loss_and_by_the_quilts_costs_at_most_its_own(belief, data):
     charges = data.draw(windows(60, most=5))
@@ -346,7 +340,7 @@ def test_a_rule_never_names_a_smaller_density_than_there_is():
     assert named is not None or "slot" in rule
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_quilts_are_left_out_of_a_schedule_only_where_they_lose_more(data):
     matrix = data.draw(transitions(st.just(2), least=0.02))

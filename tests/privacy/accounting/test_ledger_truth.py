@@ -15,15 +15,9 @@ from quiltstream.privacy.accounting.quilt_account import Pricer, QuiltAccount, S
 from quiltstream.privacy.models import Belief
 from quiltstream.privacy.quilts import SidedInfluence
 
+from ...depth import examples
 from .. import reference
 from ..strategies import distributions, transitions, windows
-
-pytestmark = [
-    pytest.mark.assures(
-        "theory",
-        "One rule for all releases on a chain, in any overlap and order; adjacent windows are free",
-    ),
-]
 
 # slots enumerated: 2^8 sequences of two states, 3^5 of three
 LENGTH = {2: 8, 3: 5}
@@ -40,7 +34,7 @@ def beliefs_of(matrix):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -56,7 +50,7 @@ def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
         assert quilts >= Ledger(belief).loss_of(charges) >= max(truth, counted) - TINY
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -81,7 +75,7 @@ def test_the_ledger_equals_the_definition_for_extreme_chains():
     assert Ledger(MarkovChain(still)).loss_of(charges) == pytest.approx(3.2, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.floats(0.1, 0.5), st.floats(0.5, 2.0), windows(25, most=5), st.integers(0, 1))
 def test_with_mixing_bounds_the_quilts_loss_is_the_rule_slot_by_slot(pi_min, gap, charges, far):
     charges = [*charges, *((start + 90 * far, stop + 90 * far, e) for start, stop, e in charges)]
@@ -94,7 +88,7 @@ def test_with_mixing_bounds_the_quilts_loss_is_the_rule_slot_by_slot(pi_min, gap
     assert loss_by_quilts(MixingBounds(pi_min, gap), charges) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(transitions(least=0.05), windows(20, most=5))
 def test_with_a_chain_the_quilts_loss_is_the_rule_slot_by_slot(matrix, charges):
     lefts, rights = reference.chain_influences(matrix)
@@ -105,7 +99,7 @@ def test_with_a_chain_the_quilts_loss_is_the_rule_slot_by_slot(matrix, charges):
     assert loss >= reference.rule(lefts, rights, charges, 160) * (1 - 1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_a_side_costs_its_cheapest_end_slot_by_slot(data):
     pairs, lags = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
@@ -132,7 +126,7 @@ def falling_tables(draw):
     return np.array(rows[:pairs]), np.array(rows[pairs:])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(falling_tables(), windows(40, most=6, epsilon=(0.01, 1.0)))
 def test_with_tables_of_any_shape_the_sweep_equals_the_rule_slot_by_slot(tables, charges):
     left, right = tables
@@ -158,7 +152,7 @@ def test_with_tables_of_any_shape_the_sweep_equals_the_rule_slot_by_slot(tables,
 QUICK = MixingBounds(pi_min=0.5, gap=2.0)  # reach 30: endless schedules can be written out
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(windows(150, most=4, epsilon=(0.01, 1.0)), st.floats(0.01, 1.0))
 def test_in_windows_longer_than_the_reach_the_quilts_loss_is_the_rule_slot_by_slot(charges, epsilon_dp):
     left, right = (lambda lag: 2 * reference.lemma_f(0.5, 2.0, lag)), (lambda lag: reference.lemma_f(0.5, 2.0, lag))
@@ -167,7 +161,7 @@ def test_in_windows_longer_than_the_reach_the_quilts_loss_is_the_rule_slot_by_sl
         assert loss_by_quilts(QUICK, [*charges, *extra]) == pytest.approx(expected, rel=1e-10)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     size=st.integers(1, 20),
     every=st.integers(1, 20),
@@ -184,7 +178,7 @@ def test_the_loss_of_an_endless_schedule_is_the_limit_of_its_windows(size, every
     assert ledger.extended_loss([]) == pytest.approx(ledger.loss, rel=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(0, 9)), min_size=2, max_size=3))
 def test_the_loss_of_several_endless_schedules_equals_that_of_their_windows(shapes):
     endless = [Schedule(size, every, start, None, 0.3) for size, every, start in shapes]
@@ -202,7 +196,7 @@ def test_endless_schedules_without_a_common_period_are_priced_from_above():
     assert loss >= Ledger(QUICK).loss_of(written)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     count=st.one_of(st.none(), st.integers(0, 30)),

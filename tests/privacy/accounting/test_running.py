@@ -20,6 +20,7 @@ from quiltstream.privacy.accounting.quilt_account import (
 )
 from quiltstream.privacy.quilts import SidedInfluence
 
+from ...depth import examples
 from .. import reference
 from ..strategies import windows
 from .test_ledger_truth import falling_tables
@@ -60,7 +61,7 @@ def test_a_charge_on_a_priced_schedule_requires_no_new_computation(windows_of, b
     assert ledger.loss == Ledger(belief).loss_of([windows_of(number) for number in range(100)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(windows(300, most=40), st.integers(0, 40))
 def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
     for belief in (QUICK, THREE):
@@ -73,7 +74,7 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
         assert one.runs == other.runs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(falling_tables(), windows(70, most=14, epsilon=(0.01, 0.7)), st.floats(0, 1))
 def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, place):
     pricer = Pricer(SidedInfluence(tables[0], tables[1], (), "any"))
@@ -84,7 +85,7 @@ def test_quilts_are_called_above_a_loss_only_where_they_are(tables, charges, pla
     assert worst_unless_above(pricer, line, slot, worst.loss * (1 + 2.0**-30)) is not None
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(windows(120, most=6), windows(120, most=3))
 def test_computing_the_cost_of_charges_does_not_affect_later_charges(charges, others):
     ledger, untouched = Ledger(THREE), Ledger(THREE)
@@ -96,7 +97,7 @@ def test_computing_the_cost_of_charges_does_not_affect_later_charges(charges, ot
         assert ledger.charge(*charge).loss_after == untouched.charge(*charge).loss_after
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(falling_tables(), windows(25, most=4, epsilon=(0.01, 1.0)))
 def test_pairs_that_are_dropped_never_decide(tables, charges):
     left, right = tables
@@ -112,7 +113,7 @@ def test_pairs_that_are_dropped_never_decide(tables, charges):
     assert losses[0] == losses[1]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.integers(2, 30),
     windows(90, most=6, epsilon=(0.001, 0.3)),

@@ -28,6 +28,7 @@ from quiltstream.privacy.models import PeriodicChain
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.dobrushin import DobrushinBounds
 
+from ...depth import examples
 from .. import reference
 from ..strategies import distributions, transitions, windows
 
@@ -47,7 +48,7 @@ def truth(start, matrix, charges):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_the_recursion_bounds_the_loss_of_every_stationary_chain(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -67,7 +68,7 @@ def test_the_recursion_bounds_the_loss_of_every_stationary_chain(data):
         assert found - TINY <= ledger <= min(swept * (1 + TINY), loss_by_quilts(belief, charges))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_the_recursion_bounds_the_loss_of_every_chain_with_any_start(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -79,7 +80,7 @@ def test_the_recursion_bounds_the_loss_of_every_chain_with_any_start(data):
         assert found - TINY <= ledger <= min(swept * (1 + TINY), loss_by_quilts(belief, charges))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(windows(8), st.floats(0.05, 0.5), st.floats(0.5, 0.95), st.floats(0, 1), st.floats(0, 1))
 def test_the_recursion_bounds_the_loss_of_every_chain_of_an_interval(charges, low, high, first, second):
     belief = BinaryInterval((low, high), (0.3, 0.9))
@@ -88,7 +89,7 @@ def test_the_recursion_bounds_the_loss_of_every_chain_of_an_interval(charges, lo
     assert truth(MarkovChain(matrix).stationary, matrix, charges) - TINY <= loss_of(belief, density_of(charges)).loss
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_the_recursion_bounds_the_loss_of_every_periodic_chain(data):
     one, two = (data.draw(transitions(states=st.just(2), least=0.05)) for _ in range(2))
@@ -100,7 +101,7 @@ def test_the_recursion_bounds_the_loss_of_every_periodic_chain(data):
     assert found - TINY <= loss_of(belief, density_of(charges)).loss
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data):
     belief = data.draw(st.sampled_from([MarkovChain(THETA), MarkovChain(CIRCLING), AnyInitial([CIRCLING]), BOUNDS]))
@@ -108,7 +109,7 @@ def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data
     assert Ledger(belief).loss_of(charges) <= loss_by_quilts(belief, charges)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(windows(120, most=7, epsilon=(0.001, 0.5)), st.randoms(use_true_random=False), st.data())
 def test_charges_in_any_order_give_one_float_and_never_lower_the_loss(charges, shuffled, data):
     belief = data.draw(
@@ -130,7 +131,7 @@ def test_charges_in_any_order_give_one_float_and_never_lower_the_loss(charges, s
     assert other.loss == ledger.loss == Ledger(belief).loss_of(charges)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     size=st.integers(1, 20),
     every=st.integers(1, 20),
@@ -151,7 +152,7 @@ def test_the_loss_of_an_endless_schedule_is_the_limit_of_its_windows(size, every
     assert float(top) == pytest.approx(max(run.density for run in density_of(many).runs()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(windows(400, most=6, epsilon=(0.001, 0.2)), st.floats(0.05, 0.5), st.floats(0.02, 0.3))
 def test_vectorised_slots_give_the_loss_of_the_recursion_slot_by_slot(charges, pi_min, gap):
     belief = MixingBounds(pi_min, gap)
@@ -341,7 +342,7 @@ def test_runs_that_are_not_followed_to_their_end_are_bounded_by_enumeration(gene
     assert finite
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_over_10000_compositions_the_ledger_is_never_below_the_definition(generator):
     for number in range(400):
         matrix = kernel(generator)
@@ -354,7 +355,7 @@ def test_over_10000_compositions_the_ledger_is_never_below_the_definition(genera
             assert truth(start, matrix, charges) - TINY <= loss_of(chain, density_of(charges)).loss, (matrix, charges)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_ledger_bounds_sampled_output_ratios_over_windows_of_336_slots(generator):
     for _ in range(100):
         matrix = kernel(generator)
@@ -374,7 +375,7 @@ def test_the_ledger_bounds_sampled_output_ratios_over_windows_of_336_slots(gener
             assert found - 1e-6 <= loss_of(chain, density_of(charges)).loss, (matrix, charges)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("_part", range(4))  # for several workers
 def test_over_10000_schedules_the_ledger_is_never_above_the_quilts_or_a_theorem(_part, generator):
     for _ in range(200 // 4):

@@ -12,11 +12,8 @@ from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss
 from quiltstream.privacy.accounting.theorems import QuiltRelease, distant_segments, sequential, two_segments
 from quiltstream.privacy.quilts import sided_influence
 
+from ...depth import examples
 from ..strategies import transitions, windows
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SC17] all of them beside the ledger's own number"),
-]
 
 ABOVE = 1e-12
 QUICK = MixingBounds(pi_min=0.5, gap=2.0)
@@ -63,7 +60,7 @@ def patterns(draw):
     return [(3, 3 + size, rates[0]), (start, start + other, rates[1])]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(beliefs(), patterns())
 def test_the_ledger_is_never_above_a_bound_of_the_published_theorems(belief, charges):
     ledger = Ledger(belief)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy.accounting.charges import Density, Run, Timeline
 
+from ...depth import examples
 from ..strategies import windows
 
 CUTS = st.lists(st.integers(-5, 40), max_size=3)
@@ -21,7 +22,7 @@ def built(charges, cuts=()):
     return line, Density().with_spans(charges)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(windows(30, most=7), CUTS, windows(35, most=1))
 def test_a_timeline_equals_the_density_of_its_charges_after_withdrawals(charges, cuts, extra):
     line, density = built(charges, cuts)
@@ -36,7 +37,7 @@ def test_a_timeline_equals_the_density_of_its_charges_after_withdrawals(charges,
     assert line.mass == sum(Fraction(e) * (stop - start) for start, stop, e in charges)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(windows(30, most=5), st.integers(-5, 40), windows(20, most=3))
 def test_a_timeline_with_a_floor_keeps_every_slot_from_the_floor_on(charges, floor, later):
     moved = [(start + max(30, floor), stop + max(30, floor), rate) for start, stop, rate in later]

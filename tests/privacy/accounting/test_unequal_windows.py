@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
 from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions
 
@@ -26,7 +27,7 @@ def ends_of(lengths, start=0):
     return tuple(accumulate(lengths, initial=start))[1:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_unequal_windows(data):
     matrix = data.draw(transitions(least=1e-3).filter(lambda found: len(found) == 2))
@@ -49,7 +50,7 @@ def test_the_ledger_bounds_the_loss_of_unequal_windows(data):
         assert loss_by_quilts(belief, schedules=[Schedule(1, 1, 0, None, density, ends)]) >= truth - TINY
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_windows_with_noise_by_length(data):
     """By enumeration of all paths: each window at a loss per slot of its own, as noise by its length has it."""
@@ -74,7 +75,7 @@ def test_the_ledger_bounds_the_loss_of_windows_with_noise_by_length(data):
         assert own.mass == pytest.approx(sum((stop - start) * density for start, stop, density in charges))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.1, 3.0), st.integers(-5, 5))
 def test_windows_with_noise_by_length_are_cut_after_the_last_within_the_budget(data, budget, start):
     ends = ends_of(data.draw(LENGTHS), start)
@@ -89,7 +90,7 @@ def test_windows_with_noise_by_length_are_cut_after_the_last_within_the_budget(d
     assert Ledger(BELIEF, budget).admitted_prefix(schedule) == (None if fitting == ends[-1] else fitting)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(LENGTHS, st.floats(0.1, 3.0), st.integers(-5, 5))
 def test_unequal_windows_are_cut_after_the_last_within_the_budget(lengths, budget, start):
     ends = ends_of(lengths, start)

@@ -15,11 +15,10 @@ from quiltstream.privacy.analysis.close_adversaries import adversary_divergence,
 from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import JointTable
 
+from ...depth import examples
 from .. import reference
 from ..models.test_chains import THETA1
 from ..strategies import distributions, transitions
-
-pytestmark = [pytest.mark.assures("theory", "[SWC17] 2.4, close adversaries: epsilon + 2 Delta")]
 
 TABLE = JointTable.from_array([[0.4, 0.1], [0.1, 0.4]])
 
@@ -39,7 +38,7 @@ def literal_divergence(theirs, ours, length):
     return worst
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data(), st.booleans())
 def test_two_chains_are_as_far_apart_as_their_sequences(data, zeros):
     states = data.draw(st.integers(2, 3))
@@ -55,7 +54,7 @@ def test_two_chains_are_as_far_apart_as_their_sequences(data, zeros):
     assert adversary_divergence(tables[0], tables[1]) == pytest.approx(found, abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_loss_to_a_close_adversary_is_at_most_epsilon_and_twice_the_divergence(data):
     length = 4

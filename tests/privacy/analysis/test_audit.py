@@ -17,14 +17,10 @@ from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 
+from ...depth import examples
 from .. import audit_truth, reference
 from ..audit_truth import Query
 from ..strategies import distributions, transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Definition 2.1, Pufferfish privacy"),
-    pytest.mark.assures("theory", "The true loss by enumeration, never above a calibration or the ledger"),
-]
 
 # slots enumerated, and how many histograms may be released over them
 LENGTH = {2: 6, 3: 4}
@@ -63,7 +59,7 @@ def truth(chain, length, found, output, law):
     return audit_truth.ratio(start.tolist(), chain.transition.tolist(), queries, output, length=length, law=law)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_witness_has_the_loss_and_no_other_output_has_more(data):
     matrix = data.draw(transitions(zeros=data.draw(st.booleans()), least=1e-3))
@@ -99,7 +95,7 @@ def test_a_fine_grid_of_outputs_reaches_the_loss_and_no_more(law):
     assert best == pytest.approx(exact.loss, rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_counts_agree_with_the_other_enumeration(data):
     matrix = data.draw(transitions(least=1e-3))
@@ -272,8 +268,8 @@ def no_calibration_is_too_small(data):
                 assert exact_loss(chain, length, tumbling).loss <= epsilon + TINY
 
 
-QUICKLY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-AT_LENGTH = settings(max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+QUICKLY = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+AT_LENGTH = settings(max_examples=examples(5_000), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 
 
 @QUICKLY
@@ -282,20 +278,20 @@ def test_the_true_loss_is_never_above_the_ledger(data):
     the_ledger_is_never_below(data)
 
 
-@settings(QUICKLY, max_examples=120)
+@settings(QUICKLY, max_examples=examples(120))
 @given(st.data())
 def test_the_true_loss_is_never_above_the_target_of_a_calibration(data):
     no_calibration_is_too_small(data)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @AT_LENGTH
 @given(st.data())
 def test_the_true_loss_is_never_above_the_ledger_in_a_long_search(data):
     the_ledger_is_never_below(data)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @AT_LENGTH
 @given(st.data())
 def test_the_true_loss_is_never_above_the_target_in_a_long_search(data):

@@ -23,11 +23,10 @@ from quiltstream.privacy.analysis.baselines import (
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import ChainError
 
+from ...depth import examples
 from .. import reference
 from ..models.test_chains import THETA1
 from ..strategies import transitions
-
-pytestmark = [pytest.mark.assures("theory", "[SWC17] the baselines: group privacy, privacy of single entries, [GK16]")]
 
 
 def test_group_privacy_needs_the_longest_chain_over_epsilon():
@@ -89,7 +88,7 @@ def start_of(chain):
     return reference.stationary(chain.transition) if chain.initial is None else chain.initial
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_influence_matrix_is_that_of_the_definition(data):
     chain = data.draw(chains())
@@ -98,7 +97,7 @@ def test_the_influence_matrix_is_that_of_the_definition(data):
     assert found == pytest.approx(literal_influence(start_of(chain), chain.transition, length), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.2, 3.0))
 def test_sigma_is_the_solution_of_the_stated_equations(data, epsilon):
     chain = data.draw(chains())
@@ -118,7 +117,7 @@ def test_sigma_is_the_solution_of_the_stated_equations(data, epsilon):
     assert gk16(chain, epsilon, length).sigma == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.2, 3.0))
 def test_releases_with_this_noise_lose_at_most_epsilon(data, epsilon):
     chain = data.draw(chains())

@@ -16,9 +16,7 @@ from quiltstream.privacy.analysis.planning import LARGEST_WINDOW, NotApplicable,
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
-pytestmark = [
-    pytest.mark.assures("theory", "Expected errors, exact for the discrete law, and the smallest window or group")
-]
+from ...depth import examples
 
 LONDON = MixingBounds(pi_min=0.0305228, gap=0.39007, kind="multiplicative")
 QUICK = MixingBounds(pi_min=0.4, gap=0.9)
@@ -43,7 +41,7 @@ def mean_and_moment(scale, power):
     return float((values**power * chance).sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sigma=st.floats(0.05, 300),
     window=st.integers(1, 1000),
@@ -75,7 +73,7 @@ def test_the_stated_sizes_are_reproduced():
 
 
 class TestSmallest:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         target=st.floats(0.01, 3), window=st.integers(1, 500), bins=st.integers(2, 20), guarantee=st.sampled_from("sw")
     )
@@ -88,7 +86,7 @@ class TestSmallest:
             assert less.relative_error > target * (1 - 1e-12)
         assert found == Planner(QUICK, 1.0, group=found.group, bins=bins, guarantee=kind).at(window)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(target=st.floats(0.05, 3), group=st.integers(1, 40), bins=st.integers(2, 20), overlap=st.integers(1, 3))
     def test_window_of_a_stream_is_the_least_that_reaches_the_target(self, target, group, bins, overlap):
         found = Planner(QUICK, 1.0, group=group, bins=bins, overlap=overlap).smallest_window(target)
@@ -97,7 +95,7 @@ class TestSmallest:
             less = Planner(QUICK, 1.0, group=group, bins=bins, overlap=overlap).at(found.window - 1)
             assert less.relative_error > target * (1 - 1e-12)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     @given(target=st.floats(0.1, 3), group=st.integers(1, 40), epsilon=st.sampled_from([0.5, 1.0, 4.0]))
     def test_window_alone_is_the_least_of_all_shorter_ones(self, target, group, epsilon):
         found = Planner(QUICK, epsilon, group=group, bins=3, guarantee="window").smallest_window(target)

@@ -30,10 +30,6 @@ from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, D
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.classes import everywhere, mixing_bounds
 
-pytestmark = [
-    pytest.mark.assures("theory", "A plan: drawn releases have its error, and what per-window privacy leaks in truth")
-]
-
 CHAIN = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 THREE = MarkovChain([[0.8, 0.15, 0.05], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]])
 CLASS = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})

@@ -24,6 +24,7 @@ from quiltstream.privacy.estimation.hypothesis_tests import (
 )
 from quiltstream.privacy.estimation.transition_counts import EstimationError
 
+from ...depth import examples
 from ..homes import moves, runs_by_home
 
 FALSE_ALARM = 1e-9
@@ -100,7 +101,7 @@ class TestReversibility:
         assert found.degrees == degrees
         assert (found.p_value == 1) == (degrees == 0 or found.statistic == pytest.approx(0, abs=1e-12))
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(hnp.arrays(np.int64, (4, 4), elements=st.integers(0, 50)))
     def test_is_invariant_to_the_direction_of_time_and_the_names_of_states(self, table):
         found = reversibility_test(table)

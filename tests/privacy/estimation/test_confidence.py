@@ -14,10 +14,9 @@ from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.estimation.confidence import class_between, confidence_class, mixture_ends
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 
+from ...depth import examples
 from ..homes import moves, runs_by_home
 from .test_interval_chains import gap_of, random_member
-
-pytestmark = [pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member")]
 
 FALSE_ALARM = 1e-9
 COUNTS = st.integers(0, 10**7)
@@ -28,7 +27,7 @@ def log_mixture(hits, misses, p):
     return beta - (hits * math.log(p) if hits else 0) - (misses * math.log1p(-p) if misses else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(hits=COUNTS, misses=COUNTS, threshold=st.floats(0.01, 40))
 def test_the_ends_are_where_the_mixture_reaches_the_threshold(hits, misses, threshold):
     low, high = (float(end) for end in mixture_ends(np.array(hits), np.array(misses), threshold))
@@ -50,7 +49,7 @@ def test_the_ends_are_where_the_mixture_reaches_the_threshold(hits, misses, thre
     assert log_mixture(hits, misses, mean) <= 1e-6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(hits=COUNTS, misses=COUNTS, more=st.integers(0, 1000), threshold=st.floats(0.1, 30))
 def test_both_ends_rise_with_hits_and_fall_with_misses(hits, misses, more, threshold):
     here = mixture_ends(np.array(hits), np.array(misses), threshold)
@@ -98,7 +97,7 @@ def test_the_level_holds_under_optional_stopping(matrix):
     assert failed.sum() > 0  # a class that is never wrong at this level would be far too wide
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     states=st.integers(2, 5),

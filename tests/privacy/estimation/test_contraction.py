@@ -17,8 +17,6 @@ from quiltstream.privacy.models import ChainError, DobrushinBounds
 
 from ..homes import moves, runs_by_home
 
-pytestmark = pytest.mark.assures("theory", "The contraction class of a share of the series")
-
 
 def counts_of(tables):
     tables = np.asarray(tables, dtype=np.int64)

@@ -16,6 +16,8 @@ from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovC
 from quiltstream.privacy.estimation import Drift, confidence_class, drift, drift_test, spent_alpha
 from quiltstream.privacy.mechanisms import DiscreteLaplace
 
+from ...depth import examples
+
 FALSE_ALARM = 1e-9
 BELIEF = [[0.9, 0.1], [0.4, 0.6]]
 THREE = [[0.5, 0.5, 0], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
@@ -216,7 +218,7 @@ def test_z_is_the_distance_in_standard_deviations_of_noise_and_sampling():
     assert found.share == counts.sum(axis=0)[found.state] / 1200
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(-200, 2000), min_size=3, max_size=3), min_size=1, max_size=4),
     missing=st.lists(st.integers(0, 50), min_size=4, max_size=4),
@@ -333,7 +335,6 @@ def test_repeated_drift_tests_spend_alpha_in_total():
     assert found.alpha == pytest.approx(0.01 / 12)
 
 
-@pytest.mark.assures("privacy", "Drift is judged from released rows alone")
 def test_drift_tests_of_released_rows_import_no_exact_counts():
     """Neither the type of exact counts nor anything that makes them is in reach of the module."""
     assert not {"TransitionCounts", "release_counts", "confidence_class", "LaplaceHistogram"} & set(vars(drift))

@@ -24,6 +24,7 @@ from quiltstream.privacy.estimation.drift import (
 from quiltstream.privacy.mechanisms import DiscreteLaplace
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 
+from ...depth import examples
 from ..strategies import transitions
 
 TILTS = st.floats(-3, 3)
@@ -47,7 +48,7 @@ def log_moment(law, t):
     return math.log(float(law @ np.exp(t * np.arange(len(law)))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(matrix=transitions(), slots=st.integers(1, 5), t=TILTS, data=st.data())
 def test_the_moments_of_a_chain_are_those_of_its_paths(matrix, slots, t, data):
     state = data.draw(st.integers(0, len(matrix) - 1))
@@ -61,7 +62,7 @@ def test_the_moments_of_a_chain_are_those_of_its_paths(matrix, slots, t, data):
         assert found == pytest.approx(worst, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     matrix=transitions(zeros=True),
     counted=st.lists(st.booleans(), min_size=1, max_size=6).filter(any),
@@ -83,7 +84,7 @@ def test_no_pattern_of_missing_cells_and_no_start_passes_the_bounds(matrix, coun
         assert log_moment(laws(matrix, start, counted, state), t[0]) <= bound + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(share=st.floats(0.001, 0.999), rho=st.floats(0, 0.999), t=TILTS, more=st.floats(0, 1))
 def test_the_growth_is_that_of_the_chain_of_two_states_that_reaches_it_and_monotone(share, rho, t, more):
     """That chain stays with rho, else draws afresh; its tilted matrix has the largest eigenvalue g."""
@@ -98,7 +99,7 @@ def test_the_growth_is_that_of_the_chain_of_two_states_that_reaches_it_and_monot
     assert (higher - found) * math.copysign(1, t) >= -1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(matrix=transitions(zeros=True), slots=st.integers(1, 40))
 def test_the_variance_is_the_sum_of_all_covariances(matrix, slots):
     chain = MarkovChain(matrix)

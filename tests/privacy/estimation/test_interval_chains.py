@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.estimation.confidence import IntervalChain
 
+from ...depth import examples
 from .. import reference
-
-pytestmark = [pytest.mark.assures("theory", "A confidence class from counts, with bounds for every member")]
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -69,7 +68,7 @@ def gap_of(matrix):
     return 1 - np.sort(np.linalg.eigvals(matrix @ reversal).real)[-2]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(seed=SEEDS, states=st.integers(2, 6), width=st.sampled_from([0.01, 0.1, 0.5]), zeros=st.sampled_from([0.0, 0.4]))
 def test_no_member_leaves_the_bounds(seed, states, width, zeros):
     rng = np.random.default_rng(seed)
@@ -85,7 +84,7 @@ def test_no_member_leaves_the_bounds(seed, states, width, zeros):
             assert gap_of(matrix) >= gap - 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=SEEDS, states=st.integers(2, 3), width=st.sampled_from([0.05, 0.3]))
 def test_the_stationary_bounds_are_reached_at_corners(seed, states, width):
     rng = np.random.default_rng(seed)
@@ -99,7 +98,7 @@ def test_the_stationary_bounds_are_reached_at_corners(seed, states, width):
     assert (high <= every.max(axis=0) + 1e-9).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=SEEDS, states=st.integers(2, 5), width=st.sampled_from([0.05, 0.3]))
 def test_a_search_for_the_slowest_member_stays_above_the_gap_bound(seed, states, width):
     rng = np.random.default_rng(seed)

@@ -91,7 +91,6 @@ def test_the_band_of_one_count_is_that_of_the_row(scale: Fraction, bins: int) ->
             assert found == least if scale <= 512 else least <= found <= 1.01 * least
 
 
-@pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
 @pytest.mark.parametrize("scale", [Fraction(1), Fraction(127, 2)])
 def test_sums_of_drawn_noise_lie_in_their_bands_at_the_stated_level(scale: Fraction) -> None:
     """Weekly sums of days of both laws: the number within a band is binomial, two-sided at FALSE_ALARM / 4 each."""
@@ -160,7 +159,6 @@ WEIGHTED = [
 ]
 
 
-@pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
 @pytest.mark.parametrize(("law", "scale", "weights"), WEIGHTED)
 def test_a_weighted_band_covers_by_enumeration_and_is_little_wider_than_the_least(
     law: str, scale: str, weights: tuple[int, ...]

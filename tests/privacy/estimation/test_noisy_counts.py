@@ -18,8 +18,7 @@ from quiltstream.privacy.estimation.confidence import confidence_class
 from quiltstream.privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, noise_half_width, release_counts
 from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
 
-pytestmark = [pytest.mark.assures("theory", "Noisy transition counts, sensitivity 4")]
-
+from ...depth import examples
 
 FALSE_ALARM = 1e-9
 
@@ -109,7 +108,7 @@ def test_a_release_is_charged_what_its_noise_costs():
     assert 0 < ledger.loss <= 2.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     first=st.floats(0.05, 0.95), second=st.floats(0.05, 0.95), epsilon_dp=st.floats(0.05, 3), length=st.integers(2, 5)
 )
@@ -139,7 +138,7 @@ def noisy(table, scale=Fraction(8)):
 
 
 class TestChain:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         table=st.lists(st.lists(st.integers(-50, 500), min_size=3, max_size=3), min_size=3, max_size=3),
         total=st.one_of(st.none(), st.integers(0, 3000)),
@@ -164,7 +163,7 @@ class TestChain:
         assert noisy([[10, 0], [-3, -1]]).chain(floor=0.01).transition[1].tolist() == pytest.approx([0.5, 0.5])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), states=st.integers(2, 5), level=st.sampled_from([0.5, 0.9, 0.99]))
 def test_the_class_holds_the_class_of_the_exact_counts_when_the_noise_is_as_usual(seed, states, level):
     rng = np.random.default_rng(seed)

@@ -17,6 +17,7 @@ from quiltstream.privacy.estimation import bounds_of_released
 from quiltstream.privacy.mechanisms import DiscreteLaplace
 from quiltstream.privacy.models import ChainError
 
+from ...depth import examples
 from .test_drift import FALSE_ALARM, laplace, simulate, stationary
 
 STICKY = [[0.95, 0.05, 0], [0.05, 0.85, 0.1], [0, 0.3, 0.7]]
@@ -69,7 +70,7 @@ def test_the_bound_covers_pi_min_and_is_not_far_below():
     assert np.mean(ends) > truth / 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(300, 900), min_size=3, max_size=3), min_size=1, max_size=5),
     order=st.permutations(range(5)),

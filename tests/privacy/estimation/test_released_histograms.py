@@ -37,7 +37,6 @@ def at_least_as_often(inside: int, level: float) -> bool:
     return float(stats.binom.cdf(inside, DRAWS, level)) > FALSE_ALARM
 
 
-@pytest.mark.assures("theory", "What follows from released rows lies in its band as often as it says")
 @pytest.mark.parametrize(("share", "missing"), [(0.1, False), (0.48, False), (0.48, True), (0.94, True)])
 def test_a_quantile_band_has_its_stated_coverage(share: float, missing: bool) -> None:
     """0.48 is where exactly so many cells lie below an edge: the hardest place."""

@@ -22,9 +22,8 @@ from quiltstream.privacy.mechanisms import exponential, sampling
 from quiltstream.privacy.mechanisms.exponential import ExponentialTopK
 from quiltstream.privacy.mechanisms.sampling import EntropyError
 
+from ...depth import examples
 from .test_sampling import UNDECIDED, assert_law, enumerate_law, exp_minus
-
-pytestmark = [pytest.mark.assures("theory", "[BHGKM] exponential mechanism, top-K")]
 
 TOLERANCE = Fraction(1, 10**6)
 
@@ -131,7 +130,7 @@ def test_the_enumeration_fails_on_a_wrong_mechanism(monkeypatch: pytest.MonkeyPa
         assert_law(law_of(mechanism, [0, 3, 1], Fraction(1, 1000)), lambda c: ordered_law([0, 3, 1], c, epsilon / 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_one_changed_cell_changes_no_selections_probability_by_more_than_epsilon(data: st.DataObject) -> None:
     bins = data.draw(st.integers(2, 4))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy.mechanisms import randomised_response
 from quiltstream.privacy.mechanisms.randomised_response import RandomisedResponse
 
-pytestmark = [pytest.mark.assures("theory", "[BHGKM] randomised response")]
+from ...depth import examples
 
 CASES = [(2, Fraction(3)), (3, Fraction(3)), (3, Fraction(5, 2)), (5, Fraction(10, 7)), (4, Fraction(2**20 + 1, 2**20))]
 
@@ -54,7 +54,7 @@ def test_the_matrix_has_exact_rows_and_exactly_the_odds(states: int, odds: Fract
     assert response.epsilon_dp == pytest.approx(math.log1p(float(odds - 1)), rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(states=st.integers(2, 60), epsilon=st.floats(1e-4, 20.0))
 def test_an_epsilon_is_never_exceeded_and_nearly_used(states: int, epsilon: float) -> None:
     response = RandomisedResponse.from_epsilon(states, epsilon)

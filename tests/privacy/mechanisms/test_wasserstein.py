@@ -30,21 +30,11 @@ from quiltstream.privacy.mechanisms.wasserstein import (
 from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import JointTable
 
+from ...depth import examples
 from .. import reference
 from ..models.test_chains import THETA1
 from ..models.test_classes import THETA2
 from ..strategies import transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Definition of W_infinity"),
-    pytest.mark.assures("theory", "[SWC17] Algorithm 1, Wasserstein Mechanism; the clique example, W = 2 against 4"),
-    pytest.mark.assures("theory", "[SWC17] its privacy, and never more noise than group privacy"),
-    pytest.mark.assures(
-        "theory",
-        "[BHGKM] Pufferfish mechanisms in general do not compose, and those with a loss per entry do: what has "
-        "none is refused",
-    ),
-]
 
 TWELFTHS = st.lists(st.integers(0, 4), min_size=4, max_size=4).filter(any)
 
@@ -64,7 +54,7 @@ def hall_distance(p: list[Fraction], q: list[Fraction], support: list[int]) -> i
     raise AssertionError
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(TWELFTHS, TWELFTHS, st.lists(st.integers(-5, 9), min_size=4, max_size=4, unique=True))
 def test_the_quantile_distance_is_the_least_distance_over_all_couplings(p, q, support):
     first = [Fraction(value, sum(p)) for value in p]
@@ -132,7 +122,7 @@ def literal_distance(initial, transition, state, length):
     return worst
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_programme_agrees_with_all_sequences_written_out(data):
     states = data.draw(st.integers(2, 3))
@@ -153,7 +143,7 @@ def test_the_programme_agrees_with_all_sequences_written_out(data):
     assert found.value == literal_distance(initial, matrix, state, length)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.floats(0.02, 0.98), min_size=2, max_size=2), st.integers(1, 25), st.data())
 def test_the_bounds_from_floats_hold_the_exact_distance(stay, length, data):
     chain = MarkovChain([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
@@ -177,7 +167,7 @@ def test_independent_slots_need_the_noise_of_one_slot():
         assert wasserstein_of_count(MarkovChain(matrix), 1, 40).value == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(transitions(states=st.integers(2, 3), least=0.05), st.integers(1, 12))
 def test_no_window_needs_more_noise_than_group_privacy(matrix, length):
     """All slots of a chain change together at worst, and a count then moves by the slots of the window."""

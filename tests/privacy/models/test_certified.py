@@ -27,6 +27,8 @@ from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.couplings import Couplings
 from quiltstream.privacy.models.serialisation import Proof, _holds
 
+from ...depth import examples
+
 SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
 THREE = MarkovChain([[0.6, 0.3, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
 # its reversal is another chain
@@ -192,7 +194,7 @@ def test_stored_couplings_require_almost_no_additional_noise(belief: Belief, eps
     assert all(("couplings" in one) == bool(belief.members) for one in forms)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_no_couplings_make_a_smaller_matrix_hold(data: st.DataObject) -> None:
     (pair,), (good,) = THREE.directions(), certified(THREE).kept

@@ -13,6 +13,7 @@ from quiltstream.privacy import Ledger, MarkovChain, PeriodicChain
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.models import ChainError
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions
 
@@ -56,7 +57,7 @@ def test_a_ratio_of_probabilities_beyond_every_float_is_refused(matrix):
         assert found.sum() == pytest.approx(1.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transitions())
 def test_the_gap_is_that_of_the_eigenvalues_of_p_times_its_reversal(matrix):
     chain = MarkovChain(matrix)
@@ -69,7 +70,7 @@ def test_the_gap_is_that_of_the_eigenvalues_of_p_times_its_reversal(matrix):
     assert chain.rho**2 == pytest.approx(values[-2], abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transitions())
 def test_a_symmetrised_chain_is_reversible_with_twice_its_absolute_gap(matrix):
     chain = MarkovChain(matrix)
@@ -176,7 +177,7 @@ def test_arrays_are_copies_that_cannot_be_written():
     assert not again.transition.flags.writeable
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transitions(zeros=True))
 def test_a_chain_survives_json_bit_for_bit(matrix):
     chain = MarkovChain(matrix * (1 + 3e-10), initial=matrix[0])

@@ -14,6 +14,7 @@ from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds, 
 from quiltstream.privacy.models import ChainError, MixingCurve
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval, mixing_bounds, starts_stationary
 
+from ...depth import examples
 from ..strategies import transitions
 from .test_chains import CYCLE, THETA1, primitive_with_reducible_product
 
@@ -35,7 +36,7 @@ def test_the_rate_depends_on_the_kind_of_gap():
     assert MixingBounds(0.5, 2.0, kind="reversible").rho == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transitions())
 def test_bounds_cover_the_chains_they_were_made_of(matrix):
     chain = MarkovChain(matrix)
@@ -137,7 +138,7 @@ def test_invalid_intervals_are_refused(first, second, message):
         BinaryInterval(first, second)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_bounds_of_an_interval_cover_every_member(data):
     ends = [sorted(data.draw(st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)))) for _ in range(2)]
@@ -197,7 +198,7 @@ def test_curves_of_mixing_bounds_are_rounded_up_however_many_slots(gap, kind):
             assert all(rho**steps * factor <= Decimal(eta) for steps, eta in curve)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(st.floats(0.5, 0.9999), min_size=2, max_size=2).map(sorted), min_size=2, max_size=2))
 def test_the_gap_of_an_interval_is_rounded_down(stays):
     slowest = max(abs(sum(map(Fraction, ends)) - 1) for ends in zip(*stays, strict=True))

@@ -16,6 +16,8 @@ from scipy.optimize import linprog
 from quiltstream.privacy.models.couplings import Couplings, couple
 from quiltstream.privacy.models.couplings import load_bound as load_bound_of
 
+from ...depth import examples
+
 #: The general solver holds its constraints to this only.
 SOLVER = 1e-7
 
@@ -77,7 +79,7 @@ def problems(draw, most=5):
     return p / p.sum(), q / q.sum(), closed(np.exp(logs))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems())
 def test_couplings_reach_the_optimum_of_the_linear_programme(problem):
     p, q, ratios = problem
@@ -87,7 +89,7 @@ def test_couplings_reach_the_optimum_of_the_linear_programme(problem):
     assert load_bound(p[None], q[None], ratios[None], found.mass)[0] >= truth * (1 - SOLVER)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(problems(most=4))
 def test_couplings_reach_the_best_vertex_of_the_polytrope(problem):
     p, q, ratios = problem
@@ -100,7 +102,7 @@ ANY_MASS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_any_mass_proves_a_bound(data):
     p, q, ratios = data.draw(problems())
@@ -221,7 +223,7 @@ def test_couplings_of_other_pairs_are_refused():
         Couplings.from_text(moved.text(), 11, 4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_altered_couplings_never_prove_a_bound_below_the_truth(data):
     p, q, ratios, moved, theta = kept(data.draw(st.sampled_from([4, 8])))

@@ -20,6 +20,7 @@ from quiltstream.privacy.models.directions import STEPS, PeriodicKernel
 from quiltstream.privacy.models.dobrushin import contraction
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
+from ...depth import examples
 from .. import reference
 from ..homes import moves, runs_by_home, table_by_slot
 from ..strategies import distributions, transitions, windows
@@ -101,7 +102,7 @@ def test_stationary_mixing_curves_are_a_case_of_dobrushin_bounds(rare, rho, prin
     assert sigma(DobrushinBounds(curve, curve)) == pytest.approx(printed, rel=1e-4, abs=6e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_no_chain_of_the_class_loses_more_though_it_changes_in_time(data):
     k = data.draw(st.integers(2, 3))
@@ -120,7 +121,7 @@ def test_no_chain_of_the_class_loses_more_though_it_changes_in_time(data):
     assert truth <= density.certificates[0].loss + TINY
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_every_chain_of_the_class(data):
     k = data.draw(st.integers(2, 3))
@@ -269,7 +270,7 @@ def test_a_class_is_larger_than_the_chains_it_was_made_of():
     assert not DobrushinBounds.of(chains[0]).covers(slower)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 # rounded up to one decimal a curve stays below 1: a class that need not forget is refused
 @given(st.lists(st.floats(0.0, 0.89), min_size=1, max_size=6), st.integers(1, 12))
 @example([0.123456], 2)

@@ -11,6 +11,7 @@ from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, Neighbourhood, NotContracting, certify
 
+from ...depth import examples
 from .. import reference
 from ..strategies import distributions, transitions, windows
 
@@ -33,7 +34,7 @@ def farthest(chain, start, steps):
     return largest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_no_chain_of_the_neighbourhood_loses_more_though_it_changes_in_time(data):
     k = data.draw(st.integers(2, 3))

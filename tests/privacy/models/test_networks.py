@@ -17,19 +17,9 @@ from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import LARGEST_FACTOR, BayesianNetwork, NetworkError, log_marginal
 from quiltstream.privacy.quilts.network import max_influence, network_mqm, network_quilts
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Definition 4.1, max-influence on a network"),
-    pytest.mark.assures("theory", "[SWC17] Markov quilts of a network, by d-separation"),
-    pytest.mark.assures(
-        "theory",
-        "[SWC17] Algorithm 2, Markov Quilt Mechanism on a Bayesian network; the chain of three slots: influences "
-        "0, log 6, log 6, log 36, scores .3, .2437, .2437, .1558",
-    ),
-    pytest.mark.assures("theory", "[SWC17] its privacy"),
-]
 
 RAIN = BayesianNetwork(
     {"rain": [], "sprinkler": ["rain"], "grass": ["rain", "sprinkler"]},
@@ -100,7 +90,7 @@ def separated_in_the_moral_graph(network, name, other, known):
     return other not in reached
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.data())
 def test_the_bayes_ball_agrees_with_the_moral_graph(data):
     network = data.draw(networks(most=6))
@@ -115,7 +105,7 @@ def test_the_bayes_ball_agrees_with_the_moral_graph(data):
     assert list(found) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_separated_variables_are_independent_given_the_others(data):
     network = data.draw(networks())
@@ -140,7 +130,7 @@ def test_a_collider_opens_where_it_or_something_below_it_is_known():
     assert RAIN.separated_from("rain", ["sprinkler"]) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_elimination_gives_the_marginals_of_the_joint_law(data):
     network = data.draw(networks())
@@ -162,7 +152,7 @@ def influence_of(law, node, quilt):
     return max((reference.worst_ratio(p, q) for p, q in itertools.permutations(laws, 2)), default=0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.5, 8.0))
 def test_calibration_is_that_of_every_quilt_tried_on_the_joint_law(data, epsilon):
     network = data.draw(networks(most=4))
@@ -190,7 +180,7 @@ def test_calibration_is_that_of_every_quilt_tried_on_the_joint_law(data, epsilon
     assert found.epsilon_dp == 1 / found.sigma
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data(), st.floats(0.5, 5.0))
 def test_answers_of_every_variable_with_this_noise_lose_at_most_epsilon(data, epsilon):
     """Each variable is answered by randomised response of the calibration's eps_dp; all outputs are tried."""
@@ -228,7 +218,7 @@ def test_the_worked_example_of_the_paper():
     assert network_quilts(network, "X2", epsilon=10.0)[0].quilt == ("X1", "X3")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data(), st.floats(0.5, 6.0))
 def test_a_chain_as_a_network_needs_the_noise_of_the_chain(data, epsilon):
     transition = data.draw(transitions(states=st.integers(2, 3)))

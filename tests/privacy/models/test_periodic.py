@@ -15,6 +15,7 @@ from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain, certify
 
+from ...depth import examples
 from .. import reference
 from ..homes import table_by_slot
 from ..strategies import transitions, windows
@@ -47,7 +48,7 @@ def test_equal_kernels_are_a_plain_chain():
     assert periodic.density == pytest.approx(plain.density, rel=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_no_periodic_chain_loses_more_than_its_certificate_at_any_phase(data):
     k = data.draw(st.integers(2, 3))

@@ -11,12 +11,11 @@ from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.markov_chain import TAU, smooth_zeros
 
+from ...depth import examples
 from ..strategies import transitions
 
-pytestmark = pytest.mark.assures("theory", "[BHGKM] D.2, transition matrices with zeros")
 
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(matrix=transitions(zeros=True), tau=st.floats(1e-8, 0.2))
 def test_zeros_are_filled_and_the_rest_keeps_its_proportions(matrix, tau):
     chain = MarkovChain(matrix)

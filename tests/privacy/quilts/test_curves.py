@@ -20,17 +20,9 @@ from quiltstream.privacy.quilts.influence_curves import (
     table_curve,
 )
 
+from ...depth import examples
 from .. import reference
 from ..strategies import transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[BHGKM] a(b)-influence curves; the binary closed form"),
-    pytest.mark.assures("theory", '[BHGKM] "Translation": a loss per entry is a Pufferfish loss, at every b'),
-    pytest.mark.assures("theory", "[BHGKM] the curve of a general chain"),
-    pytest.mark.assures("theory", "[BHGKM] the curve of a multivariate Gaussian"),
-    pytest.mark.assures("theory", "[BHGKM] Algorithms 1 and 2, the best per-entry loss for a target"),
-    pytest.mark.assures("theory", "[BHGKM] Theorem 6.2, composition on one curve"),
-]
 
 TINY = 1e-9
 STAY = st.floats(0.02, 0.98)
@@ -50,7 +42,7 @@ def influence_by_definition(matrix, slots):
     return min(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STAY, STAY)
 def test_the_binary_closed_form_equals_the_definition_for_any_sign(p, q):
     matrix = np.array([[p, 1 - p], [1 - q, q]])
@@ -81,14 +73,14 @@ def test_the_printed_closed_form():
     assert binary_curve(p, q, size=8).values == pytest.approx(values)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(transitions(least=0.05), st.integers(1, 4))
 def test_the_general_curve_is_the_definition(matrix, slots):
     least = min(influence_by_definition(matrix, fewer) for fewer in range(1, slots + 1))
     assert table_curve(MarkovChain(matrix), size=4).at(slots) == pytest.approx(least, rel=1e-7, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STAY, STAY, st.floats(0.05, 20.0), st.integers(1, 60))
 def test_the_best_loss_per_entry_is_the_largest_and_never_below_the_trivial_one(p, q, epsilon, length):
     curve = binary_curve(p, q, size=50)
@@ -100,7 +92,7 @@ def test_the_best_loss_per_entry_is_the_largest_and_never_below_the_trivial_one(
     assert best == pytest.approx(max(by_hand))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_mechanisms_on_one_curve_compose_above_the_truth_and_the_ledger(data):
     matrix = data.draw(transitions(st.just(2), least=0.05))

@@ -18,26 +18,11 @@ from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 
+from ...depth import examples
 from .. import quilt_reference, reference
 from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
 from ..strategies import distributions, transitions
-
-pytestmark = [
-    pytest.mark.assures(
-        "theory",
-        "[SWC17] Algorithm 2, Markov Quilt Mechanism on a Bayesian network; the chain of three slots: influences "
-        "0, log 6, log 6, log 36, scores .3, .2437, .2437, .1558",
-    ),
-    pytest.mark.assures(
-        "theory", "[SWC17] Algorithm 3, MQMExact; sigma 13.0219 at X_8 with {X_3, X_13}, and 10.6402 at X_6 with {X_10}"
-    ),
-    pytest.mark.assures("theory", "[SWC17] Appendix C.4, every initial distribution; the published program's sigmas"),
-    pytest.mark.assures("theory", "Pairwise quilts, never more noise than MQMExact"),
-    pytest.mark.assures(
-        "theory", "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots"
-    ),
-]
 
 FIRST = MarkovChain(THETA1, [1, 0])
 SECOND = MarkovChain(THETA2, [0.9, 0.1])
@@ -55,7 +40,7 @@ def close_from_above(found, truth):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_the_noise_of_windows_with_a_fixed_start_equals_enumeration(method, data):
     matrix = data.draw(transitions(zeros=True))
@@ -66,7 +51,7 @@ def test_the_noise_of_windows_with_a_fixed_start_equals_enumeration(method, data
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_the_noise_of_stationary_windows_equals_enumeration(method, data):
     chain = MarkovChain(data.draw(transitions(zeros=True)))
@@ -78,7 +63,7 @@ def test_the_noise_of_stationary_windows_equals_enumeration(method, data):
 
 
 @pytest.mark.parametrize("literal", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_longer_windows_with_a_fixed_start_give_the_noise_of_the_printed_formula(literal, data):
     matrix = data.draw(transitions(states=st.integers(2, 4), zeros=True, least=0.05))
@@ -90,7 +75,7 @@ def test_longer_windows_with_a_fixed_start_give_the_noise_of_the_printed_formula
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_longer_windows_with_any_start_give_the_noise_of_the_printed_formula(method, data):
     matrix = data.draw(transitions(states=st.integers(2, 4), least=0.05))
@@ -100,7 +85,7 @@ def test_longer_windows_with_any_start_give_the_noise_of_the_printed_formula(met
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_stationary_windows_of_every_length_give_the_noise_of_the_printed_formula(method, data):
     chain = MarkovChain(data.draw(transitions(states=st.integers(2, 4), least=0.02)))
@@ -110,7 +95,7 @@ def test_stationary_windows_of_every_length_give_the_noise_of_the_printed_formul
     assert close_from_above(noise(method, chain, epsilon, length), truth)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_no_start_needs_more_noise_than_any_start(data):
     matrix = data.draw(transitions(states=st.just(2), least=0.05))
@@ -250,7 +235,7 @@ def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order():
         check_order(chain, 3.0, 30)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_four_quilt_mechanisms_keep_their_order_on_a_thousand_chains():
     for chain in chains(1000, seed=20260702):
         check_order(chain, 1.0, None)
@@ -273,7 +258,7 @@ def test_both_methods_agree_if_one_quilt_is_the_best_for_all_pairs():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_the_ledger_charges_at_most_epsilon_for_a_calibration(method, data):
     matrices = [data.draw(transitions(states=st.just(3), least=0.05)) for _ in range(2)]
@@ -422,7 +407,7 @@ def test_a_truncated_table_is_listed_in_the_assumptions(monkeypatch):
     assert found.sigma >= 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_no_member_of_a_binary_interval_needs_more_noise_than_the_interval(data):
     ends = [sorted(data.draw(st.tuples(st.floats(0.02, 0.98), st.floats(0.02, 0.98)))) for _ in range(2)]

@@ -16,18 +16,11 @@ from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts import lemma_4_8, sided_influence
 from quiltstream.privacy.quilts.influence import RESOLUTION, lemma_4_8_reach, mixing_influence, spectral_influence
 
+from ...depth import examples
 from .. import quilt_reference, reference
 from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
 from ..strategies import distributions, transitions
-
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Equation 5, influence of a quilt of a chain"),
-    pytest.mark.assures("theory", "[SWC17] Lemma 4.8, closed form of the influence"),
-    pytest.mark.assures("theory", "Every initial distribution at all slots at once, R_a <= M_a[x, x'] + M_a[x', x]"),
-    pytest.mark.assures("theory", "The spectral bound, never above Lemma 4.8; two kinds of gap, two rates"),
-    pytest.mark.assures("theory", "The worst member of every two-state chain between bounds"),
-]
 
 # what rounding outward may add at the lags compared
 SLACK = 1e-10
@@ -37,7 +30,7 @@ def rows(tables):
     return {(x, y): row for row, (_, x, y) in enumerate(tables.pairs)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(transitions(states=st.integers(2, 3), zeros=True))
 def test_a_stationary_chains_tables_are_the_influences_of_its_joint_distribution(matrix):
     chain = MarkovChain(matrix)
@@ -54,7 +47,7 @@ def test_a_stationary_chains_tables_are_the_influences_of_its_joint_distribution
             assert side[row[pair], lag - 1] >= exact - 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_two_sides_of_a_quilt_add_up_to_its_max_influence(data):
     chain = MarkovChain(data.draw(transitions(states=st.just(2))))
@@ -75,7 +68,7 @@ def test_the_two_sides_of_a_quilt_add_up_to_its_max_influence(data):
     assert worst == pytest.approx(float((tables.left[:, back - 1] + tables.right[:, ahead - 1]).max()), abs=SLACK)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_tables_of_a_fixed_start_bound_every_slot_for_any_start(data):
     matrix = data.draw(transitions(states=st.integers(2, 3), zeros=True))
@@ -92,7 +85,7 @@ def test_the_tables_of_a_fixed_start_bound_every_slot_for_any_start(data):
                 assert exact <= side[row[pair], abs(node - other) - 1] + 1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transitions(states=st.integers(2, 4)))
 def test_lemma_4_8_bounds_the_exact_tables_of_every_chain_with_any_start(matrix):
     chain = MarkovChain(matrix)
@@ -144,7 +137,7 @@ def test_tables_end_where_influence_is_below_the_resolution():
     assert tables.right[:, -1].max() < 1e-10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(transitions(zeros=True))
 def test_tables_never_increase_and_are_never_negative(matrix):
     chain = MarkovChain(matrix, matrix[0])
@@ -198,7 +191,7 @@ def test_one_state_has_no_secret_pair():
         assert sided_influence(belief).left.shape == (0, 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(transitions(states=st.integers(2, 4)), st.booleans())
 def test_the_spectral_bound_lies_between_the_exact_tables_and_lemma_4_8(matrix, reversed_too):
     chain = MarkovChain(matrix)
@@ -266,7 +259,7 @@ def test_bounds_state_their_closed_form_and_start():
     assert "a stationary start" in stationary.basis
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(transitions(states=st.integers(2, 3), zeros=True))
 def test_every_start_has_the_tables_of_a_fixed_one(matrix):
     fixed, every = sided_influence(MarkovChain(matrix, np.eye(len(matrix))[0])), sided_influence(AnyInitial([matrix]))
@@ -274,7 +267,7 @@ def test_every_start_has_the_tables_of_a_fixed_one(matrix):
     assert fixed.right.tobytes() == every.right.tobytes()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_worst_members_of_a_binary_interval_bound_the_influence_of_all(data):
     stay = st.integers(0, 200).map(lambda number: number / 200)

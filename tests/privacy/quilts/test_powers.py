@@ -16,6 +16,7 @@ from quiltstream.privacy.quilts import influence, sided_influence
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 from quiltstream.privacy.quilts.influence import PowerTables
 
+from ...depth import examples
 from ..strategies import transitions
 
 
@@ -55,7 +56,7 @@ def assert_just_above(found, truth, room=1e-11):
     assert found[~infinite] == pytest.approx(truth[~infinite], abs=room)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(transitions(zeros=True), st.integers(1, 9))
 def test_the_tables_are_the_ratios_rounded_up(matrix, lags):
     tables = PowerTables(matrix)
@@ -66,7 +67,7 @@ def test_the_tables_are_the_ratios_rounded_up(matrix, lags):
     assert np.array_equal(tables.rows[tables.opposite], tables.columns)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(transitions(states=st.just(3), zeros=True), st.sampled_from([[0], [2], [0, 1], [1, 2]]))
 def test_the_left_table_may_be_confined_to_some_states_before(matrix, sources):
     tables = PowerTables(matrix, np.isin(np.arange(3), sources))

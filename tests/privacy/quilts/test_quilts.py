@@ -13,17 +13,10 @@ from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts import lemma_4_9_reach
 
+from ...depth import examples
 from .. import reference
 from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
 from ..models.test_classes import THETA2
-
-pytestmark = [
-    pytest.mark.assures(
-        "theory", "[SWC17] Algorithm 4, MQMApprox; pi_min .2, g .75, sigma 31.7098 with (a, b) = (15, 13)"
-    ),
-    pytest.mark.assures("theory", "[SWC17] Lemma 4.9, the middle slot and a + b <= 4 a*; a* = 12"),
-    pytest.mark.assures("theory", "The search by Dinkelbach's iteration"),
-]
 
 BOUNDS = MixingBounds(pi_min=0.2, gap=0.75)
 
@@ -41,14 +34,14 @@ def test_from_eight_reaches_on_the_shortcut_equals_the_search(length):
     assert not any("Algorithm 4" in note for note in calibration.assumptions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.floats(0.01, 0.5), st.floats(0.05, 2.0), st.floats(1e-3, 20.0), st.integers(1, 40))
 def test_the_search_is_algorithm_4_for_any_bounds_epsilon_and_length(pi_min, gap, epsilon, length):
     calibration = mqm_approx(MixingBounds(pi_min, gap), epsilon, length)
     assert calibration.sigma == pytest.approx(reference.algorithm_4(pi_min, gap, epsilon, length), rel=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.floats(0.05, 0.5), st.floats(0.5, 2.0), st.floats(0.2, 20.0))
 def test_the_shortcut_is_algorithm_4_for_any_bounds_and_epsilon(pi_min, gap, epsilon):
     bounds = MixingBounds(pi_min, gap)

@@ -14,15 +14,6 @@ from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.classes import AnyInitial
 from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 
-pytestmark = [
-    pytest.mark.assures("theory", "Pairwise quilts, never more noise than MQMExact"),
-    pytest.mark.assures(
-        "theory",
-        "The noise of real data: one house by the minute 2033.78 and 537.79 (51 bins), 264.42 and 149.74 (4 bins); "
-        "60 homes 84.44 and 43.41",
-    ),
-]
-
 HOUSE = "uci_power/uci_power_1min_20061216_20091231.parquet"
 HOMES = "lcl2013/lcl2013_halfhourly_60hh.parquet"
 HOURS = "hue1/hue_residential1_hourly_201206_201309.csv"
@@ -108,6 +99,7 @@ def check_order(chain, epsilon=1.0):
     return int(np.isfinite(found).sum())
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("width", "bins", "lemma", "exact"), [(200, 51, 2033.7827, 537.7865), (2000, 4, 264.4163, 149.7381)]
 )
@@ -144,6 +136,7 @@ def test_sixty_pooled_homes_need_the_noise_of_the_theory(homes):
     assert mqm_exact(two, 1.0).sigma == pytest.approx(23.1, abs=0.05)
 
 
+@pytest.mark.night
 def test_the_methods_are_in_order_on_pooled_homes_and_on_every_home(homes):
     watts, adjacent, home = homes
     pooled = [check_order(fitted(binned(watts, *binning), adjacent)) for binning in BINNINGS]
@@ -170,7 +163,7 @@ def test_the_methods_are_in_order_on_persons_and_hours(persons, hours):
     assert [check_order(fitted(binned(watts, *binning), adjacent)) for binning in BINNINGS[2:]] == [4, 4]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_the_methods_are_in_order_on_every_home_in_every_binning(homes, house, hours):
     watts, adjacent, home = homes
     each = []

@@ -13,14 +13,6 @@ from quiltstream.privacy.quilts import sided_influence, slot_influence
 
 from ..strategies import distributions, transitions
 
-pytestmark = [
-    pytest.mark.assures("theory", "[SWC17] Equation 5, influence of a quilt of a chain"),
-    pytest.mark.assures("theory", "[SWC17] Appendix C.4, every initial distribution; the published program's sigmas"),
-    pytest.mark.assures(
-        "theory", "Only states that are possible at the earlier slot; sigma 12.9341 at X_8 with {X_1, X_13} in 30 slots"
-    ),
-]
-
 MATRIX = np.array([[0.9, 0.1], [0.4, 0.6]])
 
 

@@ -181,11 +181,6 @@ WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"
 STEP = 6 * HOUR
 
 
-@pytest.mark.assures(
-    "live",
-    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
-    "any order), every window is on record whole and once",
-)
 @pytest.mark.parametrize("firing", FIRINGS)
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_window_is_recorded_complete_and_once_for_any_panes(
@@ -210,9 +205,6 @@ def test_every_window_is_recorded_complete_and_once_for_any_panes(
     assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
 
 
-@pytest.mark.assures(
-    "live", "A bundle that gathers panes, whose state is lost with it, is run again and changes nothing"
-)
 @pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
 def test_a_failed_pane_collection_is_retried_and_changes_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
@@ -234,11 +226,6 @@ def test_a_failed_pane_collection_is_retried_and_changes_nothing(
     assert bool(panes.found_held["GatherTallies"]) == (firing in LATE)
 
 
-@pytest.mark.assures(
-    "live",
-    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
-    "any order), every window is on record whole and once",
-)
 def test_sliding_windows_are_complete_for_any_panes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -261,11 +248,6 @@ def test_sliding_windows_are_complete_for_any_panes(
     assert panes.most > 1
 
 
-@pytest.mark.assures(
-    "live",
-    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
-    "any order), every window is on record whole and once",
-)
 def test_repeated_panes_in_any_order_change_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -283,9 +265,6 @@ def test_repeated_panes_in_any_order_change_nothing(
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
 
 
-@pytest.mark.assures(
-    "live", "A window of which a runner has lost readings or declarations stays missing, and the next job publishes it"
-)
 @pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
 def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
@@ -306,7 +285,6 @@ def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     assert (panes.most, panes.timings) == (1, {"ON_TIME"})
 
 
-@pytest.mark.assures("live", "Of a source without sequence numbers no early pane releases anything")
 @pytest.mark.parametrize("firing", [*EARLY, *EACH])
 def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
@@ -326,7 +304,6 @@ def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
     whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
 
 
-@pytest.mark.assures("privacy", "No cell decides which of two complete values of a window is published")
 @given(
     others=st.lists(st.lists(st.integers(250, 260), min_size=2, max_size=2), min_size=2, max_size=4),
     other=st.booleans(),
@@ -348,7 +325,6 @@ def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[
     assert np.abs(sums[0] - sums[1]).sum() == (0 if first == second else 2)
 
 
-@pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
 def test_a_window_of_a_single_pane_is_counted_without_key_state(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
     """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
     job = live_settings(tmp_path, **WINDOWS, shards=2)
@@ -360,11 +336,6 @@ def test_a_window_of_a_single_pane_is_counted_without_key_state(tmp_path: Path, 
     assert not panes.came
 
 
-@pytest.mark.assures(
-    "live",
-    "Whatever panes a runner fires (early, late, for each element, empty, repeated, accumulating or discarding, in "
-    "any order), every window is on record whole and once",
-)
 @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
@@ -419,7 +390,6 @@ def element(number: int, width: int = 4) -> CellBlock:
     return CellBlock(0, 1, width, index, packed, 1, ((0, 7, ranges([number])),))
 
 
-@pytest.mark.assures("live", "A window is whole only with everything that was sent to it, however it is cut into panes")
 @given(st.integers(1, 8), st.data())
 def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(count, data) -> None:
     elements = [*map(element, range(1, count + 1)), WindowEnd(0, 0, 1, run=7, sent=((0, count),))]
@@ -474,7 +444,6 @@ def test_a_repeated_shard_counts_once_in_a_sum(shards) -> None:
     assert not collect.extract_output(collect.create_accumulator()).whole
 
 
-@pytest.mark.assures("live", "A window that comes in one pane takes no state of a runner's at all")
 def test_only_a_complete_first_pane_bypasses_the_pane_state() -> None:
     window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
     collect, part = CollectCells(), CollectCells().create_accumulator()
@@ -510,7 +479,6 @@ class Held:
         self.value = None
 
 
-@pytest.mark.assures("live", "Parts of a window take no more memory than the window, and none once it has passed")
 @pytest.mark.parametrize("accumulating", [False, True])
 def test_pane_state_is_bounded_by_its_window_and_then_cleared(accumulating: bool) -> None:
     width, count = 1000, 200

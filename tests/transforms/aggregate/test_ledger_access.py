@@ -208,7 +208,6 @@ def test_a_symbolic_link_is_not_followed(store: Store, held: Registration, path:
     assert not path.with_name("elsewhere").exists()
 
 
-@pytest.mark.assures("ledger", "A copy that lacks a drawn block stops the job before the rows of a second draw leave")
 def test_a_copy_that_lacks_a_drawn_block_is_refused_when_its_bundle_is_retried(
     store: Store, held: Registration, path: Path, tmp_path: Path
 ) -> None:

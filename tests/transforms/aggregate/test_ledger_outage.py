@@ -45,10 +45,6 @@ def over() -> Any:
     give_up()
 
 
-@pytest.mark.assures(
-    "live",
-    "An outage of the ledger of 30 s, 2 min or 15 min ends no job and is no restart; every window is published once",
-)
 @pytest.mark.parametrize("seconds", [1, 30, 100])
 def test_a_call_waits_for_a_ledger_unavailable_for_less_than_two_minutes(seconds: int) -> None:
     ledger = Ledger(seconds)

@@ -91,7 +91,6 @@ def play_until(frame: pl.DataFrame, job: Settings, hours: int) -> None:
 # A roster file that changes between two runs of a live job
 
 
-@pytest.mark.assures("live", "Series join, leave and return at the start of a window")
 @pytest.mark.parametrize(
     ("rosters", "missing"),
     [
@@ -235,11 +234,6 @@ def play_changing(events: list[Any], job: Settings, *changes: tuple[int, Callabl
     assert not WAITING
 
 
-@pytest.mark.assures(
-    "live",
-    "A roster that changes while a job runs holds from the first window that begins after the change; no row lacks "
-    "readings",
-)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -402,10 +396,6 @@ def test_a_batch_run_publishes_no_window_of_a_roster_that_it_did_not_count_by(tm
 # First sight
 
 
-@pytest.mark.assures(
-    "live",
-    "A live job without a roster admits a series at its first reading, from the next window on",
-)
 @pytest.mark.parametrize(("roster", "parts"), [(None, 1), ({"column": "series"}, 3)])
 def test_a_live_job_without_a_roster_adds_series_at_their_first_reading(tmp_path, roster, parts):
     frame = readings(4, seed=36, names=ALL).filter(

@@ -43,7 +43,7 @@ from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
 from quiltstream.transforms.completeness import Punctuation, SequenceNumbers, Steps, punctuation_batch, with_horizon
 
-from ...tiers import TIER
+from ...depth import NIGHT
 from ..sources.feed import feed
 from ..sources.streams import SLOT, stamped, streamed
 from ..test_histograms import ORIGIN
@@ -64,7 +64,7 @@ Ints = NDArray[np.int64]
 
 
 def at(push: int, nightly: int) -> int:
-    return nightly if TIER == "nightly" else push
+    return nightly if NIGHT else push
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,6 @@ def new_seed() -> int:
     return random.randrange(2**32)  # noqa: S311 - trajectories of a test, not noise
 
 
-@pytest.mark.assures("privacy", "Rows of many runs tell no more of a slot than the loss that they print")
 def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +328,7 @@ def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(
     assert found.loss >= at(20, 90) / 100 * rows.loss
 
 
-@pytest.mark.assures("privacy", "Rows of groups, less the readings of all other members, tell no more than they print")
+@pytest.mark.night
 def test_the_sampled_loss_of_groups_with_known_members_is_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +339,6 @@ def test_the_sampled_loss_of_groups_with_known_members_is_within_the_bound(
     assert found.loss >= at(20, 70) / 100 * rows.loss
 
 
-@pytest.mark.assures("privacy", "Rows of bundles and jobs that were made to run again tell no more than they print")
 def test_the_sampled_loss_of_rerun_bundles_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job is killed when its rows are out, and runs again when the secret slot has been sent in another state."""
     watched = Watched(monkeypatch, failing=True)
@@ -351,7 +349,7 @@ def test_the_sampled_loss_of_rerun_bundles_is_within_the_bound(tmp_path: Path, m
     assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
 
 
-@pytest.mark.assures("privacy", "Rows of a job that dies before its transaction commits tell no more than they print")
+@pytest.mark.night
 def test_the_sampled_loss_with_uncommitted_draws_is_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +374,7 @@ def test_the_sampled_loss_with_uncommitted_draws_is_within_the_bound(
     assert found.loss <= rows.loss
 
 
-@pytest.mark.assures("privacy", "Rows of a live job with bundles run again and late readings tell no more than printed")
+@pytest.mark.night
 def test_the_sampled_loss_of_late_readings_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, failing=True)
     rows = play(at(20_000, 200_000), tmp_path, watched, new_seed(), live_job)

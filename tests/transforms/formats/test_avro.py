@@ -87,7 +87,6 @@ def read_live(path: Path) -> Any:
     return piece
 
 
-@pytest.mark.assures("live", "A file of Avro with a schema that could end its reader is refused, and said to be lost")
 @pytest.mark.parametrize("kind", [TREE, {"type": "array", "items": NOTHING}, avro_record("Ring", on="Ring")])
 def test_a_schema_whose_records_have_no_bounded_work_is_refused(tmp_path: Path, kind: Any) -> None:
     path = tmp_path / "x.avro"
@@ -336,6 +335,7 @@ def test_a_block_of_very_many_empty_records_is_refused(tmp_path: Path):
     assert read_in_little(path, "avro")[0] == "SourceFileError"
 
 
+@pytest.mark.night
 def test_rows_of_a_large_block_are_emitted_before_all_of_them_are_read(tmp_path: Path):
     """40 MB of records in one block, packed into less than 1 MB; as objects they are ten times as many."""
     count = 2_000_000
@@ -496,7 +496,6 @@ def test_a_message_with_an_invalid_utf8_topic_is_a_reject_at_its_row(tmp_path):
     assert decode(FileSource(avro=path), readings) == ([("m1", T0, 2.0)], [(2, "malformed-row")])
 
 
-@pytest.mark.assures("live", "A value of Avro that its type does not allow is a reject of its row and damages no file")
 def test_windows_lack_readings_for_damaged_bytes_and_not_for_bad_records(tmp_path):
     decoder = FileDecoder("avro", ",", READINGS)
     rows = [held_row(kwh=one) for one in (b"\x00\x96", b"\x7f" * 5_000)]

@@ -18,6 +18,7 @@ from quiltstream.transforms.formats.csv import csv_rows
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import Columns, RowDecoder
 
+from ...depth import examples
 from .decoding import READINGS, decode, plain
 
 HEADER = b"id,ts,kwh\n"
@@ -187,7 +188,7 @@ def test_block_boundaries_change_nothing(block_bytes, quoted):
     assert rejects == [(43, "malformed-row"), (252, "malformed-row")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     lines = [f"h{i},2013-01-01T00:{i:02d}Z,{i}".encode() for i in range(40)]
@@ -206,7 +207,7 @@ def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     assert all(np.isfinite(value) for *_, value in rows)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.lists(st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_size=5), min_size=2, max_size=5)

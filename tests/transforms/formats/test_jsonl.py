@@ -17,6 +17,7 @@ from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.transforms.formats.jsonl import jsonl_rows
 from quiltstream.transforms.formats.rows import Columns, RowDecoder
 
+from ...depth import examples
 from .decoding import READINGS, decode, plain
 
 T0 = 1356998400_000_000
@@ -146,7 +147,7 @@ def test_the_depth_of_a_long_line_is_counted_in_a_few_times_its_size():
         tracemalloc.stop()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     lines = [line(f"h{i}", i % 60, i) for i in range(150)]
@@ -164,7 +165,7 @@ def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):
     assert len(rows) + len(rejects) <= 150 + 4 * len(touched)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

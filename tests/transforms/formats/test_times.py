@@ -25,6 +25,7 @@ from quiltstream.schemas.settings.places import Constant
 from quiltstream.transforms.formats.times import LocalClock, TimePattern, TimeReader
 from quiltstream.transforms.sources.files import ReadReadings
 
+from ...depth import examples
 from .decoding import decode
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -96,7 +97,7 @@ def test_text_is_read_as_iso_8601_or_a_number_in_any_batch(text, expected, compa
     assert read(pa.array([*company, text], pa.utf8()))[-1] == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -134,7 +135,7 @@ FORMATS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(FORMATS), st.lists(st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2068, 12, 31)), min_size=1))
 def test_a_time_format_is_parsed_as_by_python(format_, stamps):
     spelled = format_.replace("%T", "%H:%M:%S")  # which Python's strptime does not know
@@ -143,7 +144,7 @@ def test_a_time_format_is_parsed_as_by_python(format_, stamps):
     assert read(pa.array(texts), time_format=format_) == truth
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(FORMATS[:4]), st.text("0123456789/:. apmjan", max_size=22))
 def test_text_accepted_by_a_format_is_accepted_by_python(format_, text):
     (found,) = read(pa.array([text]), time_format=format_)

@@ -121,9 +121,6 @@ class KafkaPartitionsContract:
 
         return made
 
-    @pytest.mark.assures(
-        "brokers", "Kafka: from any offset every message is read once, from a broker in memory and from a real one"
-    )
     def test_every_message_is_read_once_from_any_position_on(self, broker, follow):
         topic, seed = broker.topic(3), 11
         source = random.Random(seed)  # noqa: S311 - test data
@@ -138,11 +135,6 @@ class KafkaPartitionsContract:
             after = read(follow(topic, position=pieces[at].position), len(sent) - len(before))
             assert Counter(before + after) == Counter(name for _, name in sent)
 
-    @pytest.mark.assures(
-        "brokers",
-        "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
-        "runner does not call",
-    )
     def test_no_partition_becomes_idle_while_messages_wait_for_their_decoder(self, broker):
         class Needy(JsonMessages):
             away = False
@@ -170,9 +162,6 @@ class KafkaPartitionsContract:
         lane.look_until(lambda: lane.until == 24)
         lane.close()
 
-    @pytest.mark.assures(
-        "brokers", "Kafka: a recreated topic that has grown past the recorded offset is read from its beginning"
-    )
     @pytest.mark.parametrize(("again", "restarted"), [(True, False), (False, False), (True, True)])
     def test_a_recreated_topic_grown_past_the_offset_is_read_from_its_beginning(self, broker, follow, again, restarted):
         topic = broker.topic(2)
@@ -214,11 +203,6 @@ class KafkaPartitionsContract:
         for piece in lost:
             assert len(set(read(follow(topic, position=piece.position), 8))) == 8
 
-    @pytest.mark.assures(
-        "brokers",
-        "Kafka: no partition becomes idle between two polls, while messages wait for their decoder or while the "
-        "runner does not call",
-    )
     def test_no_partition_becomes_idle_without_calls_of_the_runner(self, broker, monkeypatch):
         monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
         topic = broker.topic(2)
@@ -364,7 +348,6 @@ class KafkaPartitionsContract:
         assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
         assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}
 
-    @pytest.mark.assures("brokers", "Kafka: a run that begins without a position counts what retention deleted before")
     def test_messages_removed_before_a_start_without_a_position_are_counted(self, broker, follow, caplog):
         topic = broker.topic(2)
         broker.send(topic, [(one, reading(f"a{n}", 0)) for n in range(10) for one in (0, 1)])

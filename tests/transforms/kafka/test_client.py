@@ -98,7 +98,6 @@ def told_of(
     return told.value
 
 
-@pytest.mark.assures("brokers", "Messages about Kafka's security name the cause and quote no broker")
 @pytest.mark.parametrize("kind", SAID)
 def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind: str) -> None:
     said = error(*SAID[kind])
@@ -137,7 +136,6 @@ def test_a_port_that_ends_connections_is_told_from_one_without_an_answer(
         assert found.passing, "a broker that begins again ends connections too"
 
 
-@pytest.mark.assures("brokers", "Kafka: an option that is refused is named, and its value is not")
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -81,11 +81,6 @@ def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker
     assert until == 104 - 3
 
 
-@pytest.mark.assures(
-    "live",
-    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
-    "closes no window",
-)
 def test_no_partition_becomes_idle_between_distant_polls(broker):
     """Nothing says what has kept a machine's readings back while it slept."""
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
@@ -173,7 +168,6 @@ def stamped(series: str, hour: int, at_hour: float) -> tuple[bytes, int]:
     return reading(series, hour * HOUR), (ORIGIN + int(at_hour * HOUR)) // 1_000
 
 
-@pytest.mark.assures("live", "A meter whose clock is hours ahead closes no window of a backlog")
 def test_a_meter_whose_clock_is_hours_ahead_closes_no_window_of_a_backlog(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     log = broker.topics[topic][0].messages
@@ -210,7 +204,6 @@ def test_messages_without_timestamps_advance_the_watermark_by_their_readings(bro
     assert until == 5
 
 
-@pytest.mark.assures("brokers", "Kafka: a producer whose clock is days behind holds no window")
 @pytest.mark.parametrize("behind", [0.5, 48, 200_000])
 def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
@@ -285,11 +278,6 @@ def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[An
     return found, rest
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: windows over what retention deleted, and before the start of a run, say so in their rows; later ones "
-    "do not",
-)
 def test_only_windows_over_a_retention_gap_are_marked(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
     log = broker.topics[topic][0]
@@ -308,7 +296,6 @@ def test_only_windows_over_a_retention_gap_are_marked(broker):
     assert found[-1] == 20.5
 
 
-@pytest.mark.assures("brokers", "Kafka: only the broker's own stamp bounds what a gap in the offsets can reach")
 @pytest.mark.parametrize(
     ("kind", "stamp_ms"),
     [
@@ -337,11 +324,6 @@ def test_only_broker_timestamps_bound_a_retention_gap(broker, kind, stamp_ms):
     assert set(again) == {found[-1]}
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: windows over what retention deleted, and before the start of a run, say so in their rows; later ones "
-    "do not",
-)
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
@@ -369,10 +351,6 @@ def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
     return part
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: windows before the start of a run are `unavailable` where messages left out have producers' stamps",
-)
 @pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
 def test_windows_with_a_skipped_slow_producer_are_marked_incomplete(broker, kind):
     """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""

@@ -112,7 +112,6 @@ def test_a_release_in_avro_is_a_single_object_with_the_fingerprint_of_its_schema
     assert found == expected
 
 
-@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 def test_a_reject_contains_only_the_position_and_size_of_its_message():
     payloads = [b"12345", None, b"1"]
     empty = [()] * 3

@@ -137,7 +137,6 @@ def test_a_wrong_password_is_reported_instead_of_an_unavailable_broker(broker):
     assert reader.trouble == f"topic {topic} at fake:9092: the broker does not accept user and password"
 
 
-@pytest.mark.assures("brokers", "A login or certificate that a job was taken with, and then is not, is tried again")
 def test_a_reader_whose_login_is_refused_reads_its_secret_again_and_goes_on(broker, monkeypatch):
     monkeypatch.setenv("QS_TEST_LOGIN", "old")
     topic = broker.topic(1)
@@ -495,11 +494,6 @@ def test_a_possibly_redelivered_or_retained_message_has_no_time_of_arrival(broke
     assert found({"header": "mqtt-received-us"}) == ([0.0], [1, 2, 3])
 
 
-@pytest.mark.assures(
-    "brokers",
-    "Kafka: where leaders report messages that do not come for 20 seconds, the reader reports it and makes its "
-    "consumer anew",
-)
 def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, monkeypatch, caplog):
     """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
     monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 0.3)
@@ -667,9 +661,6 @@ def address_of(header_broker: Producer) -> tuple[str, int]:
     return one.host, one.port
 
 
-@pytest.mark.assures(
-    "brokers", "Kafka: a message with header names that are no UTF-8 is a reject, and the job continues"
-)
 def test_a_message_with_an_invalid_utf8_header_name_is_a_reject(header_broker):
     header_broker.produce("readings", reading("a", 0), partition=0)
     assert header_broker.flush(10) == 0

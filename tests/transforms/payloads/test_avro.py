@@ -33,6 +33,7 @@ from quiltstream.transforms.payloads.avro import (
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.payloads.parsing import Parsed
 
+from ...depth import examples
 from ..formats.decoding import avro_record
 from .avro_chance import Chance, zigzag
 from .payloads import FIRST, NOON_MS, NOON_US, decode, messages, outcome
@@ -200,7 +201,6 @@ def test_a_damaged_message_is_one_reject_and_affects_no_other():
     assert rejects == [(i, "malformed-row") for i in range(60) if i % 10 == 3]
 
 
-@pytest.mark.assures("payloads", "Bytes that one Avro body lacks are not taken from the next")
 def test_missing_bytes_of_a_message_are_not_read_from_the_next():
     """Read as one stream, a body cut short and one with more behind it may still make two whole records."""
     first, second = body(SCHEMA, **reading(1)), body(SCHEMA, **reading(2))
@@ -589,10 +589,7 @@ def test_vectorised_integers_of_every_length_equal_those_of_the_library():
     assert not cursors.irregular.any()
 
 
-@pytest.mark.assures(
-    "payloads", "Avro messages of a batch are read as when each comes alone, whatever their schema and damage"
-)
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))
 def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):
     chance = random.Random(seed)  # noqa: S311 - chance of a test

@@ -73,7 +73,6 @@ def cim(value: str = "Wh") -> Readings:
     return preset("cim", value)
 
 
-@pytest.mark.assures("payloads", "Meter readings of CIM (IEC 61968-9) are read by unit, interval and quality")
 def test_intervals_of_several_meters_are_read_in_one_unit_at_their_starts():
     """An estimated value counts, a missing one is passed over, and the stamp is the end of its interval."""
     expected = [("MTR-2", NOON_US, 750.0), ("a9f4c1d2-0001", NOON_US, 250.0)]

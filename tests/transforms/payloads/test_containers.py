@@ -23,7 +23,7 @@ from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 from quiltstream.transforms.payloads.parsing import line_values, remote_write_parser
 
-from ...tiers import TIER
+from ...depth import NIGHT
 from .damage import Steps, counted_once, damaged
 from .payloads import FIRST, NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages, outcome
 from .remote_write import STALE, snappy, written
@@ -145,7 +145,6 @@ def test_false_array_sizes_of_messagepack_use_bounded_memory():
         tracemalloc.stop()
 
 
-@pytest.mark.assures("payloads", "A packed payload is never unpacked beyond max_bytes")
 def test_gzip_is_unpacked_up_to_the_limit_and_no_further():
     packed = gzip.compress(line().encode())
     members = gzip.compress(line().encode()[:20]) + gzip.compress(line().encode()[20:])
@@ -214,14 +213,13 @@ DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
 }
 
 
-@pytest.mark.assures("payloads", "Damaged messages of every container raise nothing, and each counts once")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("payload", DAMAGED)
 def test_damaged_containers_raise_nothing_and_count_once(payload: str, packed: bool):
     mapping, body = DAMAGED[payload]
     made = readings(payload=payload, **mapping, **({"compression": "gzip"} if packed else {}))
     chance = random.Random(NOON_S)  # noqa: S311 - chance of a test
-    total = 20_000 if TIER == "nightly" else 60
+    total = 20_000 if NIGHT else 60
     bodies = [body(chance.randint(1, 4)) for _ in range(total)]
     if packed:  # damage outside and inside
         inner = [gzip.compress(damaged(one, chance)) for one in bodies]
@@ -251,7 +249,6 @@ def test_containers_are_decoded_in_linear_time(payload: str):
 METRICS = {"series": "labels.id", "time": "samples[*].timestamp", "time_unit": "ms", "value": "samples[*].value"}
 
 
-@pytest.mark.assures("payloads", "Write requests of Prometheus are read without what says that a series ended")
 def test_write_requests_are_series_with_samples_without_staleness_markers():
     request = written(
         ({"__name__": "w", "id": "a"}, [(1.5, NOON_MS), (STALE, NOON_MS + 1), (2.5, NOON_MS + 2)]),

@@ -26,7 +26,7 @@ from quiltstream.transforms.payloads.presets.dsmr import crc16
 from quiltstream.transforms.sinks import WriteRejects
 from quiltstream.transforms.sources.contract import source_batch_of
 
-from ...tiers import TIER
+from ...depth import NIGHT, examples
 from .damage import accounted_for
 from .payloads import NOON_MS, NOON_S, NOON_US
 from .sparkplug import metric, payload
@@ -128,7 +128,7 @@ READINGS = (
 ) | dict.fromkeys(("edgex", "hono", "azure-iot", "aws-iot"), 1)
 
 #: There are many decoders, and one long test.
-SHORT = settings(max_examples=20, deadline=None)
+SHORT = settings(max_examples=examples(20), deadline=None)
 
 TOPICS = ["spBv1.0/g/DBIRTH/n/d", "spBv1.0/g/DDATA/n/d", "spBv1.0/g/NDATA/n", "meters/m1", ""]
 TEXTS = [b"m1", b"", b"\xa1\x02m1", b"\x83" + bytes(8), b"\xff\xfe", b"%d" % NOON_MS, b"\xb1\0\0", b"2026-01-05T12:00Z"]
@@ -300,9 +300,6 @@ POISON = b"\xfe\xffpoison"
 BATCHES, OFTEN = 20, 50
 
 
-@pytest.mark.assures(
-    "payloads", "A message that can never be parsed costs no other message, and each arrival is a reject with its size"
-)
 @pytest.mark.parametrize("name", CASES)
 def test_a_repeated_poison_message_affects_no_other_and_is_rejected_each_time(name: str, tmp_path: Path):
     """The same damaged message among good ones, a thousand times in twenty batches, up to the files of rejects."""
@@ -346,16 +343,11 @@ def among(good: Messages, between: list[int], start: int) -> tuple[Messages, lis
     return batch, (start + places).tolist()
 
 
-@pytest.mark.assures(
-    "payloads",
-    "A hundred thousand damaged messages of all presets and payloads, a million nightly, raise nothing, and each "
-    "counts once",
-)
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
     """Not few are read, and not few rejected."""
     chance, decoder = random.Random(NOON_S), made(name)  # noqa: S311 - chance of a test
-    total = (1_000_000 if TIER == "nightly" else 100_000) // len(CASES)
+    total = (1_000_000 if NIGHT else 100_000) // len(CASES)
     read, rejected = 0, 0
     for _ in range(-(-total // 1_000)):
         payloads: list[bytes | None] = [damaged(seeds_of(name), chance) for _ in range(1_000)]
@@ -365,7 +357,6 @@ def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: 
     assert total < 20 * read or name == "register"
 
 
-@pytest.mark.assures("payloads", "The fuzz tests damage every preset and every payload format")
 def test_every_preset_and_payload_format_is_fuzzed():
     given = [mapping for mapping, _, _ in CASES.values()]
     # the other presets are recipes, which are damaged by their own tests

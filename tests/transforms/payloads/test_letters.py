@@ -55,10 +55,6 @@ def rejects(*positions: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=REJECT_SCHEMA)
 
 
-@pytest.mark.assures(
-    "dead letters",
-    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
-)
 def test_only_the_dead_letter_contains_the_message():
     sealed = with_letters(rejects(100, 102), messages(SECRET, b"fine", b"\xff\xfe"), TO)
     assert sealed.schema == LETTER_SCHEMA
@@ -81,13 +77,11 @@ def test_only_the_dead_letter_contains_the_message():
     assert base64.b64decode(open_letter(second["letter"], PRIVATE)["payload"]) == b"\xff\xfe"
 
 
-@pytest.mark.assures("dead letters", "Each dead letter is encrypted with a key of its own")
 def test_two_letters_of_the_same_message_are_not_alike():
     letters = [with_letters(rejects(100), messages(SECRET), TO).to_pylist()[0]["letter"] for _ in range(2)]
     assert letters[0] != letters[1]
 
 
-@pytest.mark.assures("dead letters", "Only the private key opens a dead letter; a damaged one does not open")
 def test_only_the_private_key_opens_an_intact_dead_letter():
     letter = with_letters(rejects(100), messages(SECRET), TO).to_pylist()[0]["letter"]
     data = bytearray(base64.b64decode(letter))
@@ -151,7 +145,6 @@ def test_encrypted_content_that_is_no_message_is_refused_as_a_dead_letter():
             open_letter(base64.b64encode(data).decode("ascii"), PRIVATE)
 
 
-@pytest.mark.assures("dead letters", "The largest dead letter fits into a broker's usual message")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -189,9 +182,6 @@ def test_a_dead_letter_keeps_the_beginning_of_a_long_message_and_no_long_headers
     assert (inside["key"], inside["headers"], inside["cut"]) == (None, [], True)
 
 
-@pytest.mark.assures(
-    "dead letters", "Of each batch of messages the first 100 rejects are kept encrypted; all are counted"
-)
 def test_dead_letters_of_a_batch_are_limited_and_all_rejects_are_reported():
     count = 3 * MOST_LETTERS
     rows = with_letters(rejects(*range(100, 100 + count)), messages(*[b"{"] * count), TO).to_pylist()
@@ -226,7 +216,6 @@ def pubsub(decoder: PayloadDecoder) -> list[pa.RecordBatch]:
     return list(piece.rejects)
 
 
-@pytest.mark.assures("dead letters", "Without a public key in the settings no content of a reject is kept")
 @pytest.mark.parametrize("source", [kafka, pubsub])
 def test_a_broker_reader_emits_dead_letters_only_with_a_key(source: Callable[[PayloadDecoder], list[pa.RecordBatch]]):
     (told,) = source(PayloadDecoder(READINGS, encrypted=TO))
@@ -239,10 +228,6 @@ def test_a_broker_reader_emits_dead_letters_only_with_a_key(source: Callable[[Pa
     assert told.schema.names == ["reason", "source", "position", "size"]
 
 
-@pytest.mark.assures(
-    "dead letters",
-    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
-)
 def test_a_topic_gets_the_letters_and_no_content():
     batch = with_letters(rejects(100, 101), messages(SECRET, None), TO)
     for format_ in ("json", "avro-single-object"):
@@ -253,10 +238,6 @@ def test_a_topic_gets_the_letters_and_no_content():
     assert base64.b64decode(open_letter(rows[0]["letter"], PRIVATE)["payload"]) == SECRET
 
 
-@pytest.mark.assures(
-    "dead letters",
-    "Nothing of a rejected message is outside its encrypted dead letter, in topics and in files of every format",
-)
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
 def test_files_of_rejects_hold_the_letters_in_every_format(tmp_path: Path, format_: Any):
     given = [with_letters(rejects(100), messages(SECRET), TO), rejects(7)]

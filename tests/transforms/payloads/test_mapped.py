@@ -924,7 +924,6 @@ def ocpp(*samples: dict[str, Any]) -> dict[str, Any]:
     return {"connectorId": 1, "meterValue": [{"timestamp": "2026-01-05T12:00:00Z", "sampledValue": list(samples)}]}
 
 
-@pytest.mark.assures("payloads", "Volts, amperes and watt-hours of one array are not read as one series")
 def test_values_of_different_units_in_one_array_are_a_mixed_units_reject():
     readings = Readings.model_validate(OCPP)
     assert decode(readings, dumped(ocpp(*SAMPLES), topics=["cs/7"])) == MIXED

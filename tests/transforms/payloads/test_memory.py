@@ -19,6 +19,7 @@ from quiltstream.transforms.payloads.messages import Bounded
 from quiltstream.transforms.payloads.meter_registers import Registers
 from quiltstream.transforms.payloads.presets.sparkplug import Birth, Births
 
+from ...depth import examples
 from .payloads import NOON_MS, NOON_S, messages, outcome
 from .sparkplug import metric, payload
 
@@ -40,10 +41,9 @@ def counter(slot: int, value: float, *names: str) -> bytes:
 
 
 #: How many names a flood has.
-FLOODS = pytest.mark.parametrize("names", [30_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+FLOODS = pytest.mark.parametrize("names", [30_000, pytest.param(1_000_000, marks=pytest.mark.night)])
 
 
-@pytest.mark.assures("payloads", "A million names of series take no more memory than the limit")
 @FLOODS
 def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: int):
     """One real meter speaks before and after the flood, and in the middle of it; all its differences are there."""
@@ -135,8 +135,7 @@ def test_an_evicted_series_that_returns_in_one_batch_has_all_its_readings():
     assert [rise for name, _, rise in found if name == "z"] == [60.0]
 
 
-@pytest.mark.assures("payloads", "A register dropped from memory makes no increment count twice")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
 def test_a_small_memory_emits_only_increments_of_a_full_memory(shuffle: random.Random, most: int):
     names = [f"m{number}" for number in range(shuffle.randrange(1, 9))]
@@ -283,7 +282,6 @@ def test_the_earlier_births_of_a_heavy_node_are_forgotten_and_never_guessed():
     assert births.before(NODE, 103) == Birth.of(102, {5: 10}, 10, [])
 
 
-@pytest.mark.assures("payloads", "A repeated birth certificate never hides a later one that was dropped from memory")
 def test_a_repeated_birth_older_than_an_evicted_one_is_ignored():
     """By alias 5 the message would be read by what the first birth said, though the second one gave it alias 6."""
     births = Births("power", 32)

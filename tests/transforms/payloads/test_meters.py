@@ -179,7 +179,6 @@ def with_unit(unit: str) -> bytes:
     return telegram(*(line.replace("(01.193*kW)", f"(01.193{unit})") for line in LINES))
 
 
-@pytest.mark.assures("payloads", "A telegram in W beside one in kW is read in one unit")
 def test_dsmr_values_are_converted_to_one_unit():
     given = messages(with_unit("*W"), with_unit("*kW"), with_unit("*MW"))
     rows, rejects = decode(preset("dsmr", "1-0:1.7.0"), given)

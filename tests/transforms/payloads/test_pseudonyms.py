@@ -76,7 +76,6 @@ def test_names_of_files_are_replaced(tmp_path: Path):
     assert [reason for _, reason in rejects] == ["missing-series"]
 
 
-@pytest.mark.assures("privacy", "The key of the pseudonyms is in nothing that travels or is shown")
 def test_the_key_is_neither_pickled_nor_printed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     decoder = PayloadDecoder(READINGS)
@@ -107,7 +106,6 @@ def register(store: Store, plan: Plan) -> Registration:
     return store.register(plan.domain, query)
 
 
-@pytest.mark.assures("payloads", "A job with another pseudonym key is refused by its ledger")
 def test_a_job_with_another_key_is_refused_by_its_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "roster.csv").write_text("series,feeder\nm1,f1\n", encoding="utf-8")
     first = plan_in(tmp_path)

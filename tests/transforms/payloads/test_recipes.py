@@ -23,7 +23,7 @@ from quiltstream.schemas.slots import SlotGrid, parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 
-from ...tiers import TIER
+from ...depth import NIGHT, examples
 from .damage import accounted_for, counted_once, damaged
 from .payloads import FIRST, NOON_S, NOON_US, messages, outcome
 
@@ -64,7 +64,6 @@ def case(name: str) -> Case:
     )
 
 
-@pytest.mark.assures("payloads", "Each recipe reads what its device or platform sends, and passes the rest over")
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_reads_what_its_platform_sends(name: str):
     one = case(name)
@@ -133,20 +132,16 @@ def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
     )
 
 
-@pytest.mark.assures("payloads", "Damaged messages of every recipe raise nothing, and each counts once")
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
     one, chance = case(name), random.Random(NOON_US)  # noqa: S311 - chance of a test
-    counted_once(lambda: one.decoder, damaged_of(one, chance, 4_000 if TIER == "nightly" else 40))
+    counted_once(lambda: one.decoder, damaged_of(one, chance, 4_000 if NIGHT else 40))
 
 
-@pytest.mark.assures(
-    "payloads", "A million damaged messages over all recipes raise nothing, and each counts once (nightly)"
-)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
     one, chance, most = case(name), random.Random(NOON_S), 1_000  # noqa: S311 - chance of a test
-    left = -(-1_000_000 // len(RECIPES)) if TIER == "nightly" else most
+    left = -(-1_000_000 // len(RECIPES)) if NIGHT else most
     while left > 0:
         given = damaged_of(one, chance, min(left, most))
         accounted_for(one.decoder, given, one.decoder.decode(given))
@@ -170,7 +165,7 @@ def replaced(document: Any, path: list[int], value: Any) -> Any:
     return [*document[:at], replaced(document[at], path[1:], value), *document[at + 1 :]]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_documents_with_other_values_raise_nothing_and_count_once(data: st.DataObject):
     one = case(data.draw(st.sampled_from(sorted(RECIPES))))

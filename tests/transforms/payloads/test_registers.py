@@ -111,7 +111,6 @@ def truth(sent: list[tuple[str, int, float]]) -> Cells:
     }
 
 
-@pytest.mark.assures("payloads", "The increment of a meter register does not depend on order, batches or repeats")
 @settings(deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_the_outcome_depends_neither_on_order_nor_on_batches_nor_on_repeats(shuffle: random.Random, size: int):
@@ -150,7 +149,6 @@ def test_the_memory_of_registers_is_bounded():
     assert [len(one) for one in registers._known.values()] == [12]
 
 
-@pytest.mark.assures("payloads", "A restart that reads back far enough loses no increment of a register")
 def test_a_reader_with_sufficient_look_back_loses_nothing():
     """After a restart at any message, the cells of the first and the second life together are those of one life."""
     pairs = [(at / 2, float(at)) for at in range(24)]

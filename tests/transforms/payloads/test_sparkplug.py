@@ -45,7 +45,6 @@ def test_births_of_a_node_and_of_its_devices_are_kept_apart():
     assert decode(READINGS, given) == ([row(0, 1.5, "plant/edge1")], [(1, "unknown-alias"), (2, "unknown-alias")])
 
 
-@pytest.mark.assures("payloads", "An alias means what its birth certificate said, in any order of messages")
 def test_the_reading_of_a_message_is_independent_of_the_order_of_births():
     """A later birth gives the alias to another metric; messages before it keep the meaning they had."""
     later = payload(NOON_MS + 10, metric("voltage", 5, kind=10, double=230.0), metric("power", 6, kind=10, double=7.0))
@@ -225,7 +224,6 @@ def at(number: int, meter: int, value: float) -> tuple[str, int, float]:
     return row(number, value, f"plant/edge1/Meter {meter}")
 
 
-@pytest.mark.assures("payloads", "Meters behind one Sparkplug node are series of their own, by names and by aliases")
 def test_several_meters_behind_one_node_are_separate_series():
     by_alias = payload(
         NOON_MS + 1,

@@ -123,7 +123,6 @@ def settled(reader: PubSubReader) -> bool:
     return reader.read() is None
 
 
-@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     service.publish(body(10, "a"))
@@ -138,9 +137,6 @@ def test_messages_become_readings_and_their_rejects_carry_sizes(service: FakeSer
     assert rejects.column("position").to_pylist() == [1]
 
 
-@pytest.mark.assures(
-    "brokers", "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message"
-)
 def test_no_batch_is_settled_for_a_time_after_the_start(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
     assert not settled(reader)
@@ -154,9 +150,6 @@ def test_no_batch_is_settled_for_a_time_after_the_start(service: FakeService) ->
     assert settled(reader)
 
 
-@pytest.mark.assures(
-    "brokers", "Pub/Sub: the watermark waits for `settle` after the start, after a silence and after an old message"
-)
 def test_an_old_message_or_one_after_a_silence_holds_the_watermark(service: FakeService) -> None:
     reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
 
@@ -207,7 +200,6 @@ def test_no_batch_is_settled_while_bundles_are_uncommitted_at_the_limit(service:
     assert settled(reader)
 
 
-@pytest.mark.assures("brokers", "Pub/Sub: no window closes while outstanding messages fill nine tenths of their limit")
 def test_no_batch_is_settled_while_uncommitted_bytes_reach_the_limit(service: FakeService) -> None:
     """The service holds messages back by their bytes as well, far below their number."""
     reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
@@ -222,9 +214,6 @@ def test_no_batch_is_settled_while_uncommitted_bytes_reach_the_limit(service: Fa
     assert settled(reader)
 
 
-@pytest.mark.assures(
-    "brokers", "Pub/Sub: a message that the runner does not commit for 24 hours is released from memory and comes again"
-)
 def test_messages_uncommitted_for_a_day_are_dropped_and_redelivered(service: FakeService) -> None:
     """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
@@ -313,9 +302,6 @@ def test_message_ids_are_evicted_by_age_and_number() -> None:
     assert [ids.is_new(name, 12) for name in ("b", "c", "d", "a")] == [True, True, True, True]
 
 
-@pytest.mark.assures(
-    "brokers", "Pub/Sub: a message without a body moves the watermark and is neither reading nor reject"
-)
 def test_a_message_without_a_body_only_advances_the_watermark(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     service.publish(b"", age=2.0)
@@ -457,9 +443,6 @@ class Job:
         return [one for one in made if punctuation_of(one) is None], marks
 
 
-@pytest.mark.assures(
-    "brokers", "Pub/Sub: messages of a committed bundle are acknowledged; those of a dropped one come again"
-)
 def test_a_committed_bundle_is_acknowledged_and_a_dropped_one_redelivered(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,11 +54,6 @@ def read(reader: Reader, count: int) -> list[SourceBatch]:
 
 
 class CheckContract:
-    @pytest.mark.assures(
-        "runners",
-        "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
-        "whatever `live.poll` is; the check reads nothing",
-    )
     def test_checking_a_source_does_not_affect_reading(self, place: Place) -> None:
         place.send(0)
         reader = place.feed().reader(0, BEGIN)
@@ -87,11 +82,6 @@ class CheckContract:
         assert reader.check()
         reader.close()
 
-    @pytest.mark.assures(
-        "runners",
-        "On Prism: a folder, broker or subscription that goes away, or returns, is reported within a minute "
-        "whatever `live.poll` is; the check reads nothing",
-    )
     def test_the_loss_of_a_source_between_rare_polls_is_detected_soon(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

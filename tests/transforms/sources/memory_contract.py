@@ -79,9 +79,6 @@ SENT = [
 
 
 class BirthsContract:
-    @pytest.mark.assures(
-        "payloads", "Birth certificates are those of the recorded offset, in Kafka, Pub/Sub and folders"
-    )
     def test_births_are_restored_from_the_position(self, source: Source) -> None:
         """Whichever worker goes on, and however far another had come, what is read from a position on is the same."""
         decoder = PayloadDecoder(Readings(preset="sparkplug", value="power"))
@@ -110,7 +107,6 @@ class BirthsContract:
 class RegistersContract:
     """Inherit it as well where the source can be read again; give the fixture ``source``."""
 
-    @pytest.mark.assures("payloads", "A register is compared with no value read after the recorded offset")
     def test_a_counter_is_never_differenced_with_readings_after_the_position(self, source: Source) -> None:
         """A reader that another one has overtaken gives the same differences, from whatever position it goes on."""
         readings = Readings.model_validate({"series": {"topic": 1}, "time": "t", "value": {"register": {"path": "v"}}})

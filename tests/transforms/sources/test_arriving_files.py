@@ -357,7 +357,6 @@ def outcome(pieces: list[SourceBatch]) -> tuple[list[float], list[tuple[str, int
     )
 
 
-@pytest.mark.assures("live", "A large file is read in batches and resumed at any offset")
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 def test_a_large_file_is_read_in_batches_and_resumes_at_any_offset(tmp_path: Path, form: str) -> None:
     large(form, tmp_path / f"0.{form}")
@@ -553,7 +552,6 @@ def denied(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
         monkeypatch.setattr(module, name, refuse)
 
 
-@pytest.mark.assures("live", "Windows wait for a folder that may not be listed and for a file that may not be opened")
 def test_windows_wait_for_a_subfolder_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, name in enumerate(("a", "b")):
         (tmp_path / name).mkdir()
@@ -569,7 +567,6 @@ def test_windows_wait_for_a_subfolder_that_may_not_be_listed(tmp_path: Path, mon
     assert (values(piece), piece.settled, reader.trouble) == ([1.0], True, None)
 
 
-@pytest.mark.assures("live", "Windows wait for a folder that may not be listed and for a file that may not be opened")
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, form: str
@@ -723,7 +720,6 @@ def test_only_whole_lines_are_read_and_the_last_one_needs_no_end(pipe: Pipe) -> 
     assert reader.ended
 
 
-@pytest.mark.assures("live", "At the end of standard input the windows of an endless schedule wait")
 @pytest.mark.parametrize(
     ("end_us", "declared_us"),
     [

@@ -109,9 +109,6 @@ class Twice:
         return finished
 
 
-@pytest.mark.assures(
-    "live", "A bundle that collects cells, sorts panes or sums shards gives the same when it is run again"
-)
 def test_every_bundle_that_collects_sorts_or_sums_is_run_twice_and_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,9 +167,6 @@ def of_record(job: Settings) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.assures(
-    "live", "A bundle of a sink that is run again leaves each row of record, byte for byte, and no other"
-)
 def test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +233,6 @@ class Calls:
         return self._part.process(0, tracker, estimator), tracker, estimator
 
 
-@pytest.mark.assures("live", "A reader's call that fails, or whose output is lost, is repeated and changes nothing")
 def test_every_readers_call_repeated_after_a_failure_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

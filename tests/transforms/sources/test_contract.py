@@ -57,7 +57,6 @@ def test_a_block_file_is_named_by_its_window_and_content() -> None:
     assert block_name(ORIGIN, ["a"], "avro") != block_name(ORIGIN, ["b"], "avro")
 
 
-@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
 def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
     tmp_path: Path, format_: FileFormat

@@ -235,7 +235,6 @@ def several_tasks(form: str, path: Path) -> ReadReadings:
     return reading
 
 
-@pytest.mark.assures("ledger", "A file that changes while a run reads it stops the run before anything is charged")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_file_that_changes_after_it_was_found_is_an_error(
@@ -330,7 +329,6 @@ def of_messages(batches: list[Sent], rollover: float | None) -> Cells:
     return {cell: value for cell, (_, value) in kept.items()}
 
 
-@pytest.mark.assures("payloads", "Increments of registers in files equal a plain computation and those of a live job")
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.integers(0, 9_000), st.integers(0, 400)), min_size=1),

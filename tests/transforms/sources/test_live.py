@@ -47,12 +47,6 @@ from .streams import (
 )
 
 
-@pytest.mark.assures(
-    "live",
-    "A stream gives what a plain computation over the same readings gives: fixed and sliding windows, groups, any "
-    "order within the lateness, readings twice",
-)
-@pytest.mark.assures("live", "A batch that straddles the boundary of windows is split by window")
 @pytest.mark.parametrize(
     ("changes", "windows", "keys"),
     [
@@ -86,7 +80,6 @@ def test_a_stream_shuffled_within_its_lateness_equals_a_plain_computation(
     assert on_record(job) == expected
 
 
-@pytest.mark.assures("live", "A window that its source did not declare complete is never on record")
 def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=7)
@@ -96,7 +89,6 @@ def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tm
     assert on_record(job) == truth(frame, windows, SERIES)
 
 
-@pytest.mark.assures("live", "A window waits for every partition of its source")
 def test_a_window_waits_for_every_partition(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
@@ -128,7 +120,6 @@ def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
     assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}
 
 
-@pytest.mark.assures("live", "Every window of every series or group is published, empty ones too")
 @pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
 def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_path, said):
     job = live_settings(tmp_path)
@@ -137,7 +128,6 @@ def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_pat
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
 
-@pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
 def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(1, seed=14)
@@ -171,7 +161,6 @@ def test_an_endless_schedule_needs_a_start(tmp_path):
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
-@pytest.mark.assures("runners", "FnApiRunner reads files that arrive, and skips damaged ones")
 def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
@@ -200,7 +189,6 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
-@pytest.mark.assures("ledger", "A job that restarts from nothing publishes what is missing and nothing twice")
 def test_a_restarted_job_publishes_missing_windows_and_nothing_twice(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"

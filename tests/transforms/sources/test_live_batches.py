@@ -80,11 +80,6 @@ def followed(folder: Path, wall: list[int], **pace: Any) -> ReadPart:
     return part
 
 
-@pytest.mark.assures(
-    "live",
-    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
-    "closes no window",
-)
 def test_a_watermark_follows_the_data_and_never_a_future_timestamp(tmp_path):
     wall = [ORIGIN + 10 * HOUR]
     part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=2 * HOUR), Estimator()
@@ -108,11 +103,6 @@ def test_a_watermark_follows_the_data_and_never_a_future_timestamp(tmp_path):
     assert estimator.at == stamped(ORIGIN + 9 * HOUR)
 
 
-@pytest.mark.assures(
-    "live",
-    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
-    "closes no window",
-)
 def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
     wall = [ORIGIN]
     part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=3 * HOUR), Estimator()
@@ -123,11 +113,6 @@ def test_a_silent_source_holds_its_windows_until_idle_has_passed(tmp_path):
         assert estimator.at == stamped(ORIGIN + reached * HOUR)
 
 
-@pytest.mark.assures(
-    "live",
-    "A silent source holds its windows until `live.idle`; time between polls is not silence; a stamp of the future "
-    "closes no window",
-)
 def test_the_time_between_polls_does_not_count_as_silence(tmp_path):
     wall = [ORIGIN]
     part, estimator = followed(tmp_path, wall, lateness_us=HOUR, idle_us=4 * HOUR), Estimator()
@@ -168,7 +153,6 @@ def test_a_source_polled_less_often_than_idle_still_becomes_silent(tmp_path):
     assert after.clock_us == ORIGIN + HOUR
 
 
-@pytest.mark.assures("live", "The rows of a window closed without a silent source say so")
 def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
     wall = [ORIGIN + 100 * HOUR]
     pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)

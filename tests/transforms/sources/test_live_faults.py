@@ -142,7 +142,6 @@ FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 
 
-@pytest.mark.assures("live", "Bundles and declarations that come twice change nothing")
 @pytest.mark.parametrize(
     ("fault", "changes", "keys"),
     [("duplicated", {}, SERIES), ("reordered", {"group_by": "group"}, GROUPS), ("stalled", {}, SERIES)],
@@ -157,8 +156,6 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
     whole(job, [tmp_path], frame, keys, tally)
 
 
-@pytest.mark.assures("live", "Readings that come 0, 1 or 10 windows late change nothing")
-@pytest.mark.assures("live", "Late readings are dropped and counted by the source's own clock")
 @pytest.mark.parametrize(
     ("behind", "tickets"), [(0, DAILY), (1, DAILY), (10, DAILY), (1, None)], ids=["0", "1", "10", "no-tickets"]
 )
@@ -177,7 +174,6 @@ def test_readings_delivered_some_windows_late_change_nothing(
     assert rejected(tmp_path) == {RejectReason.LATE.value: len(late)}
 
 
-@pytest.mark.assures("live", "A silent partition holds the windows, which are published when it continues")
 def test_a_silent_partition_holds_the_windows_until_it_resumes(tmp_path: Path, tally: Tally) -> None:
     job = long_settings(tmp_path)
     frame = readings(DAYS, seed=33)
@@ -214,7 +210,6 @@ class Twice:
         return records
 
 
-@pytest.mark.assures("live", "A bundle that is run again publishes what its first run drew")
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], keys: dict[str, list[str]]
@@ -228,7 +223,6 @@ def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     whole(job, [tmp_path], frame, keys, tally)
 
 
-@pytest.mark.assures("live", "A bundle that encodes or counts gives the same when it is run again")
 @pytest.mark.parametrize("step", [EncodeCells, ChargeAndCount], ids=["encoding", "counting"])
 @pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(

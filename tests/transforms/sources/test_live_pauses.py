@@ -181,10 +181,6 @@ def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.Monke
     assert one.closed == 1
 
 
-@pytest.mark.assures(
-    "runners",
-    "On Prism: a job that stops producing says so within a minute, whatever `live.poll` is, with the likely cause",
-)
 def test_a_reader_between_rare_polls_sends_heartbeats_and_does_not_poll(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

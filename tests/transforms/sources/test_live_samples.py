@@ -128,9 +128,6 @@ def job_of(name: str, folder: Path) -> tuple[Settings, pa.RecordBatch]:
     return given, readings_of(given)
 
 
-@pytest.mark.assures(
-    "live", "Each sample as a stream, shuffled within its lateness, gives the windows of its batch run"
-)
 @pytest.mark.parametrize(
     "name", ["london-feeder.yaml", "households.yaml", "house-power.yaml", "house-dst.yaml", "activity"]
 )

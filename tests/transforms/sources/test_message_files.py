@@ -77,7 +77,6 @@ def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
     assert decode(write(tmp_path / "a.avro", records), READINGS) == ([row(0), row(2), row(4)], [(2, "malformed-row")])
 
 
-@pytest.mark.assures("payloads", "Rejects of messages carry sizes, from brokers and from files, in every format")
 def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
     """In a batch as in a folder that is followed; of a record without a payload that can be read nobody knows it."""
     records = [{"dup": False} | one for one in (record(0), record(1, b"{"), record(2, b'{"a": 1}'), record(3))]
@@ -174,7 +173,6 @@ def several(path: Path, records: list[dict[str, Any]], unions: dict[str, Any]) -
     return write(path, records, SCHEMA | {"fields": [{"name": one, "type": kind} for one, kind in unions.items()]})
 
 
-@pytest.mark.assures("payloads", "An Avro record with a value of another type costs its own row alone")
 @pytest.mark.parametrize(("held", "reason"), MIXED)
 def test_a_record_with_a_value_of_another_type_loses_only_its_row(
     tmp_path: Path, held: dict[str, Any], reason: str | None

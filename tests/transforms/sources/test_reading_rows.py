@@ -524,7 +524,6 @@ def test_a_group_of_another_type_is_a_reject() -> None:
     assert rejects(batch, grouped=True) == {"group-conflict": [True, False]}
 
 
-@pytest.mark.assures("payloads", "One element of another type in a pipeline of one's own is a reject and ends no job")
 def test_irregular_elements_reach_the_rejects_and_the_others_count(tmp_path: Path) -> None:
     rows = [row(time=START + n * HOUR, value=float(n % 2)) for n in range(48)]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -572,7 +571,6 @@ def job(folder: Path) -> Settings:
     return Settings.parse(document(folder) | {"most_error": 1e6})
 
 
-@pytest.mark.lower
 def test_rows_give_the_releases_of_equal_record_batches(tmp_path: Path) -> None:
     rows = [row(series=f"m{n % 3}", time=START + n * HOUR / 3, value=float(n % 5)) for n in range(144)]
     times = pa.array([one["time"] for one in rows], pa.timestamp("us", tz="UTC"))

@@ -27,13 +27,6 @@ from quiltstream.transforms.registration import register
 from ..test_histograms import DAY, batches
 from .streams import HOUR, ORIGIN, SERIES, SLOT, live_settings, on_record, readings, truth
 
-pytestmark = [
-    pytest.mark.assures(
-        "live",
-        "A pipeline's own source that declares no window is published by its watermark, or refused with what to do",
-    )
-]
-
 
 class Endless(beam.PTransform[Any, Any]):
     """Elements of a source that is said never to end; their type is known to Beam or is not."""
