@@ -62,6 +62,10 @@ class Explained:
 OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented example")
 
 
+#: Settings that earlier versions had, and what replaces each.
+GONE: dict[str, str] = {}
+
+
 def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[str]:
     """One line for every mistake, of which the first are told: the field, the value, the limit and the next step.
 
@@ -81,6 +85,8 @@ def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[
         if union in whole and one["loc"] == _member(one):
             line = f"{_place(union)} is {_shown(one['input'], section=False)}: input should be {whole[union]}"
             line += f" (see {explained.example})"
+        elif one["type"] == "extra_forbidden" and place in GONE:
+            line = f"{place} is gone: {GONE[place]}"
         elif one["type"] in expected:
             line = f"{place} {expected[one['type']]}"
         elif one["type"] == "value_error":
