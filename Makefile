@@ -1,8 +1,8 @@
 # The same steps as CI: see .ci/run.
-.PHONY: check test lint types wheel lower deploy e2e mutants
+.PHONY: check test tools lint types wheel deploy e2e night weekly
 
 check:
 	.ci/run
 
-test lint types wheel lower deploy e2e mutants:
+test tools lint types wheel deploy e2e night weekly:
 	.ci/run $@

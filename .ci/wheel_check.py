@@ -156,7 +156,7 @@ def main() -> None:
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, the same files as the tree", flush=True)
         run([sys.executable, "-m", "twine", "check", "--strict", *(work / "dist").iterdir()], work)
         use(wheel, names, work)
-        if os.environ.get("QUILTSTREAM_TESTS") == "nightly":
+        if os.environ.get("QUILTSTREAM_TESTS") == "night":
             beam_yaml(work)
 
 
