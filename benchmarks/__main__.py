@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -55,7 +55,7 @@ WITH_PEERS = {"pipeline"}
 def machine() -> str:
     """What the numbers belong to."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("apache-beam", "numpy", "pyarrow"))
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}, "
         f"{versions}, {now:%d %B %Y %H:%M} UTC"

@@ -19,13 +19,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 from ..schemas.errors import QuiltstreamError
 from ..schemas.files import reason
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class ExitCode(IntEnum):

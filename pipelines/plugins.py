@@ -270,7 +270,7 @@ class FollowedMessages(LiveSource):
         for setting, place in self.secrets.items():
             try:
                 place.read()
-            except SecretError as error:  # noqa: PERF203 - every one is reported
+            except SecretError as error:
                 problems.append(f"{setting}: {error}")
         return problems
 
@@ -284,7 +284,7 @@ class FollowedMessages(LiveSource):
             try:
                 with closing(self.partitions.client(part)) as client:
                     client.fetch(BEGIN)
-            except BrokerUnavailableError as error:  # noqa: PERF203 - one that does not answer may answer the workers
+            except BrokerUnavailableError as error:
                 if not error.passing:
                     raise SettingsError([str(error)]) from error
                 LOG.warning("%s", error)

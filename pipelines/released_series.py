@@ -128,7 +128,7 @@ class ReleasedSeries:
         where = time_zone(zone)
         groups: dict[tuple[int, ...], list[Release]] = {}
         for row in self.rows:
-            begin = dt.datetime.fromtimestamp(row.window_start // 1_000_000, dt.timezone.utc).astimezone(where)
+            begin = dt.datetime.fromtimestamp(row.window_start // 1_000_000, dt.UTC).astimezone(where)
             groups.setdefault(_period_of(begin.date(), period), []).append(row)
         return [Span(tuple(rows)) for rows in groups.values()]
 

@@ -40,7 +40,7 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 #: A calendar begins with the first of these years and ends with the last one.
 FIRST_YEAR, LAST_YEAR = 1970, 2099
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DAY_S = 86_400
 _US = 1_000_000
 

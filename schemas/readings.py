@@ -6,7 +6,7 @@ with one more dictionary column ``group`` where the grouping comes from the data
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ GROUPED_READING_SCHEMA = READING_SCHEMA.append(pa.field("group", _NAME, nullable
 LONGEST_NAME = 1_000
 
 
-class RejectReason(str, Enum):
+class RejectReason(StrEnum):
     """Why a row or message of the input is not a reading. No reason depends on the size of a finite value."""
 
     MALFORMED_ROW = "malformed-row"

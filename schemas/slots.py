@@ -60,12 +60,12 @@ _UNITS_US = {
 MINUTE_US, HOUR_US, DAY_US = _UNITS_US["min"], _UNITS_US["h"], _UNITS_US["d"]
 _DURATION = re.compile(r"\s*(\d{1,20})\s*(us|ms|s|min|h|d|w)\s*")
 _LONGEST_US = 3_652_059 * _UNITS_US["d"]
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_US, _LAST_US = (
     (end - _EPOCH) // dt.timedelta(microseconds=1)
     for end in (
-        dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc),
-        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.timezone.utc),
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
     )
 )
 
@@ -134,7 +134,7 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
     """
     if isinstance(text, str):
         try:
-            stamp = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+            stamp = dt.datetime.fromisoformat(text.strip())
         except ValueError as error:
             raise ValueError(
                 f"instant {text!r} is not an ISO 8601 date or date-time; write 2013-01-01 or 2013-01-01T00:30Z, "
@@ -514,7 +514,7 @@ _US = 1_000_000
 
 def year_start_s(year: int) -> int:
     """When a year begins in UTC, seconds since 1970."""
-    return round((dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) - _EPOCH).total_seconds())
+    return round((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds())
 
 
 def offset_s(zone: ZoneInfo, utc_s: int) -> int:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..privacy.validation import rounded_up
 from ..schemas.errors import QuiltstreamError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class StoreError(QuiltstreamError, RuntimeError):

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 from sqlalchemy.engine import Connection
@@ -510,7 +510,7 @@ class Store:
             self._address = self._address.pinned(found)
         return self._address
 
-    def __enter__(self) -> Store:  # noqa: PYI034 - Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

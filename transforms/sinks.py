@@ -21,7 +21,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -167,7 +167,7 @@ class _IntoFolder(beam.PTransform[Any, Any]):
 
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
     """Name of a block's file: its window, and a digest of the names of its releases."""
-    when = datetime.fromtimestamp(start_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
+    when = datetime.fromtimestamp(start_us // 1_000_000, UTC).strftime("%Y%m%dT%H%M%S")
     digest = hashlib.blake2b("\n".join(sorted(ids)).encode(), digest_size=8).hexdigest()
     return f"{when}-{digest}.{format_}"
 

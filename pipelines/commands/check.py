@@ -532,7 +532,7 @@ def _on_clock(zone: str, first: str | None, last: str | None) -> str:
     if first is None or last is None:
         return "none"
     if zone != "UTC":
-        instants = (dt.datetime.fromisoformat(one.replace("Z", "+00:00")) for one in (first, last))
+        instants = (dt.datetime.fromisoformat(one) for one in (first, last))
         first, last = (instant.astimezone(time_zone(zone)).isoformat() for instant in instants)
     return f"{first} to {last}"
 

@@ -656,7 +656,7 @@ def _in_utc(time_us: int, look: Look, zone: str) -> int:
     """The instant of a time of the data; times without an offset are what a clock of the zone shows."""
     if not look.naive:
         return time_us
-    shown = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.timezone.utc).replace(tzinfo=_zone(zone))
+    shown = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).replace(tzinfo=_zone(zone))
     return time_us - (shown.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
 
 
@@ -669,7 +669,7 @@ def _is_in_order(look: Look, zone: str) -> bool:
         return False
     where, found = _zone(zone), False
     for pair in look.measured.falls_us.T.tolist():
-        shown = (dt.datetime.fromtimestamp(time // 1_000_000, dt.timezone.utc).replace(tzinfo=where) for time in pair)
+        shown = (dt.datetime.fromtimestamp(time // 1_000_000, dt.UTC).replace(tzinfo=where) for time in pair)
         are_doubled = all(map(is_doubled, shown))
         falls = pair[1] < pair[0] or look.measured.interval_us >= HOUR_US
         if are_doubled != falls:

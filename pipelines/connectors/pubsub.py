@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -135,7 +135,7 @@ def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[
                         "retain_acked_messages for it, or message_retention_duration for its topic, or leave reread out"
                     ]
                 )
-            when = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
+            when = datetime.fromtimestamp(at_us / 1e6, UTC)
             client.seek(request={"subscription": given.subscription, "time": when}, timeout=_ANSWER_S)
         finally:
             client.close()

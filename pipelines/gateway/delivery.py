@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -127,7 +127,7 @@ def segment_name(began_us: int) -> str:
     >>> segment_name(1_700_000_000_000_000)[:24]
     '20231114T221320.000000Z-'
     """
-    when = datetime.fromtimestamp(began_us // 1_000_000, timezone.utc).strftime("%Y%m%dT%H%M%S")
+    when = datetime.fromtimestamp(began_us // 1_000_000, UTC).strftime("%Y%m%dT%H%M%S")
     return f"{when}.{began_us % 1_000_000:06}Z-{uuid.uuid4().hex[:8]}.avro"
 
 

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -31,7 +31,7 @@ from ..errors import CommandError
 from ..metrics_page import MetricFamily, metrics_text
 
 
-class Dropped(str, Enum):
+class Dropped(StrEnum):
     """Why a message goes no further."""
 
     TOO_LARGE = "too-large"

@@ -316,7 +316,7 @@ def _await(flink: FlinkJob, waits: Waits, code: ExitCode) -> None:
     while True:
         try:
             flink.state()
-        except RestAway as error:  # noqa: PERF203 - each turn waits
+        except RestAway as error:
             waits.wait(AwayError(f"{flink.where} does not answer: {error}", code, "cluster"))
         except RestError:
             return  # it answers something, which is reported where it is used
@@ -346,7 +346,7 @@ def _patiently(call: Callable[[], _Answer], waits: Waits) -> _Answer:
     while True:
         try:
             return call()
-        except StoreUnavailable as error:  # noqa: PERF203 - each turn waits
+        except StoreUnavailable as error:
             if not error.passing:
                 raise
             waits.wait(AwayError(str(error), ExitCode.STORE, "ledger"))

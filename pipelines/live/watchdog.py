@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Generic, TypeVar
+from enum import StrEnum
+from typing import Generic, Self, TypeVar
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import DAY_US, format_instant
@@ -50,7 +50,7 @@ _COUNTED = {
 _POLLS = "polls"
 
 
-class Cause(str, Enum):
+class Cause(StrEnum):
     """Why a live job publishes nothing, or soon will not; with each, what is said when it is over."""
 
     well: str
@@ -71,7 +71,7 @@ class Cause(str, Enum):
     LEDGER = "ledger-away", "the ledger of record answers again"
     SINK = "sink-away", "the sink goes on"
 
-    def __new__(cls, name: str, well: str) -> Cause:  # noqa: PYI034 - Python 3.10 has no Self
+    def __new__(cls, name: str, well: str) -> Self:
         """A cause whose value is its name."""
         cause = str.__new__(cls, name)
         cause._value_, cause.well = name, well

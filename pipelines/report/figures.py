@@ -12,7 +12,7 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from typing import Any
 
@@ -264,7 +264,7 @@ def _source(figure: Figure, *, dates: bool = False) -> str:
 
 
 def _when(time_us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=time_us)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
 
 
 def draw_errors(table: ErrorTable, windows: Sequence[str], wanted: float, form: str) -> bytes:

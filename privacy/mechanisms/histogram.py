@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +27,6 @@ from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import as_array, numbers, whole
 from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
 from .sampling import Entropy
-
-Noisy = TypeVar("Noisy", bound="_NoisyHistogram")
 
 LARGEST_COUNT = 2**62
 """Counts up to this plus noise below 2^62 in absolute value stay within int64."""
@@ -116,7 +114,7 @@ class _NoisyHistogram(_Noise, ABC):
     scale: Fraction
 
     @classmethod
-    def from_sigma(cls: type[Noisy], bins: int, sigma: float) -> Noisy:  # noqa: PYI019 - Self needs Python 3.11
+    def from_sigma(cls, bins: int, sigma: float) -> Self:
         """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
         return cls(bins, rational_scale(sigma, cls.sensitivity))
 

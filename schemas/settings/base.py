@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import yaml
 from pydantic import (
@@ -34,7 +34,6 @@ from ..slots import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from typing_extensions import Self
 
 
 class SettingsError(QuiltstreamError, ValueError):

@@ -174,7 +174,7 @@ class Plugins(Generic[Kind]):
         for name in self.names:
             try:
                 found = self.named(name)
-            except SettingsError as error:  # noqa: PERF203 - one broken plug-in hides no other
+            except SettingsError as error:
                 yield name, error
             else:
                 if found is not None:

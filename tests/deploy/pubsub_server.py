@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import grpc
 from google.protobuf import empty_pb2
 from google.pubsub_v1 import types  # pyright: ignore[reportMissingImports] - of an extra
-from typing_extensions import Self
 
 SUBSCRIPTION = "projects/my-project/subscriptions/meters"
 

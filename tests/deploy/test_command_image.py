@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from .flink_files import ROOT, run, text
-
-tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
 
 IMAGES = ("command", "gateway")
 

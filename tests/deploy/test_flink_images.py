@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,6 @@ from ..e2e.installed import installed
 from ..e2e.processes import accepts, alive, descendants, free_ports
 from ..loading import load
 from .flink_files import FLINK, ROOT, dockerfile_argument, manifests, run, services, text, values
-
-tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
 
 
 def project() -> dict[str, Any]:

@@ -168,7 +168,7 @@ class FlinkRun(Run):
         while True:
             try:
                 return super().until(true, what)
-            except RunnerLostError as error:  # noqa: PERF203 - each turn waits
+            except RunnerLostError as error:
                 self._begin_anew(error)
 
     def _begin_anew(self, error: RunnerLostError) -> None:

@@ -164,7 +164,7 @@ class House:
 
     def _telegrams(self, host: int) -> None:
         while not self._over.wait(0.5):
-            now = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
+            now = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
             lines = (f"0-0:1.0.0({now:%y%m%d%H%M%S}W)", "0-0:96.1.1(4530)", "1-0:1.7.0(00.541*kW)", "0-0:96.13.0(2F)")
             try:
                 os.write(host, telegram("1-3:0.2.8(50)", *lines))

@@ -78,7 +78,7 @@ def plugs(port: int, message: Callable[[int], bytes]) -> Generator[None]:
 
 
 def tasmota(at: int) -> bytes:
-    stamp = dt.datetime.fromtimestamp(START + at // 2 * 10, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    stamp = dt.datetime.fromtimestamp(START + at // 2 * 10, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return json.dumps({"Time": stamp, "ENERGY": {"Total": 41.2, "Power": at % 7 * 100}}).encode()
 
 

@@ -231,7 +231,7 @@ def secure(machine: Machine, user: str) -> list[str]:
 
 
 def test_the_units_publish_rows_of_readings_and_leave_no_process(machine: Machine) -> None:
-    begin = dt.datetime.now(dt.timezone.utc).replace(minute=0, second=0, microsecond=0) - 5 * HOUR
+    begin = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0) - 5 * HOUR
     settle(machine, begin)
     machine.begin("quiltstream-postgresql")
     machine.begin("quiltstream-mosquitto")
@@ -298,7 +298,7 @@ def ledger(machine: Machine) -> str:
 
 
 def test_the_job_is_not_restarted_with_invalid_settings(machine: Machine) -> None:
-    settle(machine, dt.datetime.now(dt.timezone.utc))
+    settle(machine, dt.datetime.now(dt.UTC))
     (machine.root / "etc" / "job" / "settings.yaml").write_text("colour: 1\n", encoding="utf-8")
     unit = read_unit("quiltstream-live")
     machine.begin("quiltstream-live")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .tree import PORTIONS, ROOT, all_modules, tracked_files
-
-tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11 or later to read pyproject.toml")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from quiltstream.transforms.sinks import read_release_rows
 
 from ..forked import COMMAND, forker
 
-START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
+START = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
 HOMES = ("m1", "m2", "m3", "m4", "m5", "m6")
 
 Row = tuple[str, str, Any]

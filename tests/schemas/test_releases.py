@@ -112,7 +112,7 @@ def test_rows_by_class_of_slots_map_each_count_to_its_class():
 
 
 def instant(time_us: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(time_us / 1e6, dt.timezone.utc)
+    return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC)
 
 
 def test_a_tidy_table_has_a_row_for_every_count():

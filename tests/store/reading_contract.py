@@ -153,7 +153,7 @@ class ReadingContract(Registered):
 def _us(value: Any) -> Any:
     if not isinstance(value, dt.datetime):
         return value
-    return (value - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
+    return (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

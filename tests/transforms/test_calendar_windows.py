@@ -200,7 +200,7 @@ def test_a_reading_behind_the_last_year_of_a_calendar_is_outside(tmp_path: Path,
     roster.write_text("series\na\n")
     asked = job(tmp_path, (), {"size": size, "start": "2013-10-14"}, roster=str(roster))
     plan = PrivateHistograms(asked).plan.opened()
-    times = [dt.datetime(year, 12, 31, 23, 59, tzinfo=dt.timezone.utc) for year in (2013, 2098, 2199)]
+    times = [dt.datetime(year, 12, 31, 23, 59, tzinfo=dt.UTC) for year in (2013, 2098, 2199)]
     frame = pl.DataFrame({"series": ["a"] * 3, "time": times, "value": [1.0] * 3})
     encode = EncodeCells(plan, tally=True)
     encode.setup()

@@ -147,7 +147,7 @@ def test_no_more_is_unpacked_at_a_time_than_the_batches_whose_windows_overlap():
 def test_other_software_reads_the_files(tmp_path):
     for format_ in FORMATS:
         write_rows(tmp_path / format_, format_, table(ROWS))
-    start = dt.datetime(2013, 1, 1, tzinfo=dt.timezone.utc)
+    start = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
     parquet = pl.read_parquet(tmp_path / "parquet")
     assert parquet["window_start"][0] == start
     assert parquet["counts"][0].to_list() == [5, -3, 2**60, 0]

@@ -47,7 +47,7 @@ def readings(seed: int) -> pl.DataFrame:
     """Three weeks of half-hours of five series, a tenth of them missing, some of them twice."""
     print(f"seed {seed}")  # noqa: T201 - a failure shows it
     rng = random.Random(seed)  # noqa: S311 - readings, not noise
-    start = round(dt.datetime(2013, 10, 14, tzinfo=dt.timezone.utc).timestamp()) * 1_000_000
+    start = round(dt.datetime(2013, 10, 14, tzinfo=dt.UTC).timestamp()) * 1_000_000
     rows = [
         {"series": name, "time": start + slot * HALF, "value": rng.uniform(0, 2500)}
         for name in SERIES

@@ -140,7 +140,7 @@ class Sender(MessageSender):
                 self._producer.produce(
                     self._topic.name, value=value, key=key, headers=headers, on_delivery=self._delivered
                 )
-            except BufferError:  # noqa: PERF203 - the client is full: wait until it has sent some
+            except BufferError:
                 self._producer.poll(0.5)
             except Exception as error:
                 if not is_kafkas(error):

@@ -268,7 +268,7 @@ def _text(given: list[Any]) -> pa.Array:
 #: The header in which the gateway keeps the MQTT topic.
 MQTT_TOPIC = "mqtt-topic"
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[int]) -> list[Any]:

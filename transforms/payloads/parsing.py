@@ -103,7 +103,7 @@ def parse_each(payloads: Sequence[bytes], numbers: Sequence[int], parse: Callabl
     for number, payload in zip(numbers, payloads, strict=True):
         try:
             parsed.values.append(parse(payload))
-        except Exception:  # noqa: BLE001, PERF203 - whatever a parser raises is about this message alone
+        except Exception:  # noqa: BLE001 - whatever a parser raises is about this message alone
             parsed.bad[number] = RejectReason.MALFORMED_ROW
         else:
             parsed.message.append(number)
@@ -248,7 +248,7 @@ def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[
             for one in read(payload):
                 parsed.values.append(one)
                 parsed.message.append(number)
-        except TooLargeError:  # noqa: PERF203 - each message is read by itself
+        except TooLargeError:
             parsed.bad[number] = RejectReason.TOO_LARGE
         except Exception:  # noqa: BLE001 - whatever a parser raises is about this message alone
             parsed.bad[number] = RejectReason.MALFORMED_ROW

@@ -28,7 +28,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import apache_beam as beam
 import numpy as np
@@ -67,8 +67,6 @@ from ..formats.rows import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from ..formats.rows import Decoded
 
 

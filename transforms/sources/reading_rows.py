@@ -42,7 +42,7 @@ LOG = logging.getLogger("quiltstream.rows")
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 #: Numbers from here on are no names.
 _LARGEST_NAME = 10**100
@@ -283,7 +283,7 @@ def _is_absent(value: Any) -> bool:
 def _stamp(time: Any) -> dt.datetime | None:
     """A time with its offset, if it has one; ``None`` for what is no instant."""
     if isinstance(time, Timestamp):
-        return _calendar(np.datetime64(int(time.micros), "us"), dt.timezone.utc)
+        return _calendar(np.datetime64(int(time.micros), "us"), dt.UTC)
     if isinstance(time, np.datetime64):
         return _calendar(time, None)
     if _is_absent(time):
@@ -293,7 +293,7 @@ def _stamp(time: Any) -> dt.datetime | None:
     if not isinstance(time, str):
         raise _unit_unknown(type(time).__name__)
     try:
-        return dt.datetime.fromisoformat(time.strip().replace("Z", "+00:00"))
+        return dt.datetime.fromisoformat(time.strip())
     except ValueError:  # the text may hold data; the row is tallied by its reason
         return None
 
@@ -306,7 +306,7 @@ def _calendar(time: np.datetime64, zone: dt.timezone | None) -> dt.datetime | No
 
 def _micros(stamp: dt.datetime) -> int:
     """Microseconds since 1970: in UTC where the stamp has an offset, else on its own clock."""
-    return (stamp.replace(tzinfo=stamp.tzinfo or dt.timezone.utc) - _EPOCH) // dt.timedelta(microseconds=1)
+    return (stamp.replace(tzinfo=stamp.tzinfo or dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _unit_unknown(kind: str) -> _IrregularError:

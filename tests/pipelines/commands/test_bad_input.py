@@ -292,7 +292,7 @@ def test_a_roster_without_the_column_is_refused_and_not_quoted(tmp_path: Path) -
 
 
 def test_a_stamp_of_a_year_to_come_freezes_no_schedule(tmp_path: Path) -> None:
-    ahead = f"{dt.datetime.now(dt.timezone.utc).year + 5}-03-01T00:00Z"
+    ahead = f"{dt.datetime.now(dt.UTC).year + 5}-03-01T00:00Z"
     made = job(tmp_path, windows={"size": "1d", "start": "2024-03-01"})
     write_csv(tmp_path / "readings.csv", [*readings(), ("stranger", ahead, 0.5), ("m1", ahead, 0.5)])
     done = (

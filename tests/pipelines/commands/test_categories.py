@@ -54,7 +54,7 @@ def test_released_counts_are_those_of_the_labels(tmp_path: Path) -> None:
     assert len(found) == 14
     for (start, key), row in found.items():
         members = PEOPLE[:3] if key == "north" else PEOPLE[3:]
-        day = dt.datetime.fromtimestamp(start / 1e6, dt.timezone.utc).date().isoformat()
+        day = dt.datetime.fromtimestamp(start / 1e6, dt.UTC).date().isoformat()
         own = [label for person, stamp, label in rows if person in members and stamp.startswith(day)]
         assert row.counts == tuple(own.count(label) for label in LABELS)
         assert (row.labels, row.edges) == (LABELS, None)

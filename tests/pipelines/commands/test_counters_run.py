@@ -57,7 +57,7 @@ def test_counters_are_published_as_their_differences_are(tmp_path: Path) -> None
 
 
 def test_counters_in_local_time_count_in_both_hours_of_a_clock_set_back(tmp_path: Path) -> None:
-    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 25, 22, tzinfo=dt.timezone.utc)
+    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 25, 22, tzinfo=dt.UTC)
     stamps = [begin + slot * HALF_HOUR for slot in range(2 * 48 + 3)]
     rows = [
         (home, f"{at.astimezone(zone):%Y-%m-%d %H:%M}", slot / 4) for home in HOMES for slot, at in enumerate(stamps)

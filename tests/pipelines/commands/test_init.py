@@ -294,7 +294,7 @@ def test_a_fully_excluded_history_is_refused_with_advice_to_hold_out(tmp_path: P
 def stages(path: Path, *, offset: str = "") -> Path:
     """A fortnight of stages of sleep of two people, in half-hours, over a change of clocks; and a pulse."""
     zone, lines = ZoneInfo("Europe/Berlin"), ["Proband;Beginn;Ende;Stadium;Puls"]
-    begin = dt.datetime(2024, 3, 24, tzinfo=zone).astimezone(dt.timezone.utc)
+    begin = dt.datetime(2024, 3, 24, tzinfo=zone).astimezone(dt.UTC)
     slots = (14 * 24 - 1) * 2  # one of the days has 23 hours
     for person in ("P1", "P2"):
         for slot in range(slots):

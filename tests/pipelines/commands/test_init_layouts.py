@@ -435,7 +435,7 @@ def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("minutes", [15, 30, 60])
 def test_a_counter_is_seen_where_a_clock_set_back_doubles_an_hour(tmp_path: Path, minutes: int) -> None:
-    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
+    zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 26, tzinfo=dt.UTC)
     stamps = [begin + slot * dt.timedelta(minutes=minutes) for slot in range(2 * 1440 // minutes)]
     rows = [
         f"{m},{at.astimezone(zone):%Y-%m-%d %H:%M},{100 * m + slot}" for m in (1, 2) for slot, at in enumerate(stamps)
@@ -1117,7 +1117,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset", ["", "+01:00"])
 def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(tmp_path: Path, offset: str) -> None:
     """Seven minutes fill neither an hour nor a day, so the zone's clock does not show the same slots after a change."""
-    begin = dt.datetime(2024, 10, 26, tzinfo=dt.timezone.utc)
+    begin = dt.datetime(2024, 10, 26, tzinfo=dt.UTC)
     steps = [(begin + slot * dt.timedelta(minutes=7)).strftime(f"%Y-%m-%dT%H:%M:%S{offset}") for slot in range(500)]
     begun(tmp_path, "meter,time,kwh", (f"m,{at},0.5" for at in steps), "--timezone", "Europe/Berlin").ended(0)
     found = checked(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,8 +157,8 @@ def test_the_first_local_day_that_is_declared_begins_after_the_run(tmp_path: Pat
     settings = made(tmp_path, slots=zone, windows={"size": "day", "start": "2024-03-08"})
     schedule, grid = settings.schedule, settings.grid
     for now, first in (
-        (datetime(2024, 3, 9, 18, tzinfo=timezone.utc), datetime(2024, 3, 10, 5, tzinfo=timezone.utc)),
-        (datetime(2024, 3, 10, 5, 1, tzinfo=timezone.utc), datetime(2024, 3, 11, 4, tzinfo=timezone.utc)),
+        (datetime(2024, 3, 9, 18, tzinfo=UTC), datetime(2024, 3, 10, 5, tzinfo=UTC)),
+        (datetime(2024, 3, 10, 5, 1, tzinfo=UTC), datetime(2024, 3, 11, 4, tzinfo=UTC)),
     ):
         now_us, first_us = (round(one.timestamp()) * 1_000_000 for one in (now, first))
         pace = begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=Admin, now_us=now_us)
@@ -174,7 +174,7 @@ def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admi
     pace = first_pace(settings, windows=4)
     now = MARCH_US + 10 * DAY_US
     assert begun_in_subscription(settings, pace, NOTHING, subscriber=lambda: admin, now_us=now) == pace
-    assert admin.sought == [datetime(2024, 3, 4, 18, tzinfo=timezone.utc)]
+    assert admin.sought == [datetime(2024, 3, 4, 18, tzinfo=UTC)]
 
 
 def test_windows_that_the_subscription_does_not_keep_as_a_whole_are_left_out(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_seek_never_targets_the_future(tmp_path: Path) -> None:
     settings = made(tmp_path, {"reread": "6h"})
     admin, now = Admin(days=7), MARCH_US - 5 * DAY_US
     begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=lambda: admin, now_us=now)
-    assert admin.sought == [datetime(2024, 2, 25, tzinfo=timezone.utc)]
+    assert admin.sought == [datetime(2024, 2, 25, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeS
     with Store(settings.ledger_url, create=False) as store:
         for batch in store.releases(settings.domain, settings.query):
             for one in releases_from_batch(batch):
-                day = datetime.fromtimestamp(one.window_start / 1e6, timezone.utc).date().isoformat()
+                day = datetime.fromtimestamp(one.window_start / 1e6, UTC).date().isoformat()
                 found[day, one.key] = list(one.counts)
     assert found == expected
 

@@ -33,7 +33,7 @@ from quiltstream.transforms.sources.files import ReadReadings
 from .decoding import READINGS, avro_record, decode, decoded_parts
 
 T0 = 1356998400_000_000
-UTC = dt.timezone.utc
+UTC = dt.UTC
 
 AVRO = avro_record(
     "Reading",

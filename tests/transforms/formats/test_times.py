@@ -34,7 +34,7 @@ T0 = 1356998400_000_000
 
 
 def micros(stamp: dt.datetime) -> int:
-    naive = stamp.astimezone(dt.timezone.utc).replace(tzinfo=None) if stamp.tzinfo else stamp
+    naive = stamp.astimezone(dt.UTC).replace(tzinfo=None) if stamp.tzinfo else stamp
     return (naive - EPOCH) // US
 
 
@@ -244,7 +244,7 @@ def test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it(zone
     doubled = 0
     for stamp, instant, absent in zip(stamps, utc.tolist(), skipped.tolist(), strict=True):
         aware = stamp.replace(tzinfo=rules, fold=fold)
-        back = aware.astimezone(dt.timezone.utc).astimezone(rules).replace(tzinfo=None, fold=0)
+        back = aware.astimezone(dt.UTC).astimezone(rules).replace(tzinfo=None, fold=0)
         assert absent == (back != stamp)
         if not absent:
             assert instant == micros(aware)
@@ -286,7 +286,7 @@ def test_the_house_with_a_25_hour_day_is_read_in_any_row_order(repository, tmp_p
 ZONE = ZoneInfo("Europe/Berlin")
 #: Half-hours around the end of summer time in two years: 27 October 2013 and 26 October 2014 have 02:00 to 03:00 twice.
 INSTANTS = [
-    dt.datetime(year, 10, day, 22, tzinfo=dt.timezone.utc) + n * dt.timedelta(minutes=30)
+    dt.datetime(year, 10, day, 22, tzinfo=dt.UTC) + n * dt.timedelta(minutes=30)
     for year, day in ((2013, 26), (2014, 25))
     for n in range(16)
 ]

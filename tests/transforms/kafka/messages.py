@@ -29,7 +29,7 @@ class JsonMessages(MessageDecoder):
             try:
                 if payload is not None:
                     rows.append(json.loads(payload))
-            except ValueError:  # noqa: PERF203 - each message for itself
+            except ValueError:
                 bad.append(number)
         rejects = (rejects_of(RejectReason.MALFORMED_ROW, messages, np.array(bad, dtype=np.int64)),) if bad else ()
         if not rows:

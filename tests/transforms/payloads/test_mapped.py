@@ -311,7 +311,7 @@ def test_cbor_is_read_as_json_is():
 
 def test_times_of_cbor_are_read_with_their_tags_as_texts_or_seconds():
     readings = FLAT.model_copy(update={"payload": "cbor"})
-    noon = dt.datetime.fromtimestamp(NOON_S, dt.timezone.utc)
+    noon = dt.datetime.fromtimestamp(NOON_S, dt.UTC)
     body = {"id": "m1", "ts": noon, "kwh": 1.5}
     given = messages(
         cbor2.dumps(body), cbor2.dumps(body, datetime_as_timestamp=True), cbor2.dumps(cbor2.CBORTag(55799, body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from quiltstream.transforms.payloads.messages import MessageDecoder
@@ -86,7 +86,7 @@ class FakeService:
 
     def publish(self, data: bytes, age: float = 0.0, name: str | None = None, **attributes: str) -> str:
         self.number += 1
-        published = datetime.fromtimestamp(self.clock - age, timezone.utc)
+        published = datetime.fromtimestamp(self.clock - age, UTC)
         message = Message(data, name or str(self.number), published, attributes, "", self)
         self.deliver(message)
         return message.message_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class PubSubSource:
         return self.service.feed(decoder, settle_s=0.0)
 
     def send(self, data: bytes, topic: str, at_s: int) -> None:
-        assert datetime.fromtimestamp(at_s, timezone.utc)
+        assert datetime.fromtimestamp(at_s, UTC)
         headers: dict[str, Any] = {"mqtt-topic": topic}
         self.service.publish(data, **headers)
 

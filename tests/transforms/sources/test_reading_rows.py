@@ -39,7 +39,7 @@ from quiltstream.transforms.sources.reading_rows import BatchRows, log_irregular
 from ..formats.decoding import decoded_parts
 
 HOUR = dt.timedelta(hours=1)
-START = dt.datetime(2024, 3, 1, tzinfo=dt.timezone.utc)
+START = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
 AT = Timestamp(0)
 
 
@@ -98,7 +98,7 @@ def test_an_element_with_the_fields_is_a_reading(element: Any) -> None:
 def test_times_without_an_offset_are_of_the_zone_of_the_settings() -> None:
     given = [row(time=dt.datetime(2024, 7, 1, 12)), row(time="2024-07-01T12:00")]
     (batch,) = gathered(*given, timezone="Europe/London")
-    assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.timezone.utc)}
+    assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.UTC)}
 
 
 @pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8(), pa.string_view()])
@@ -145,7 +145,7 @@ def test_a_data_frame_is_read_as_its_rows(unit: Any, zone: str | None) -> None:
     time = pl.Series([dt.datetime(2024, 7, 1, 12, 30), None], dtype=pl.Datetime(unit, zone))
     frame = pl.DataFrame({"value": [3, 4], "time": time, "series": ["a", "b"]})
     (batch,) = gathered(frame, timezone="Europe/London")
-    expected = dt.datetime(2024, 7, 1, 12 if zone == "UTC" else 11, 30, tzinfo=dt.timezone.utc)
+    expected = dt.datetime(2024, 7, 1, 12 if zone == "UTC" else 11, 30, tzinfo=dt.UTC)
     if zone == "Europe/London":  # polars' naive times of a zone are UTC
         expected += HOUR
     assert batch.schema == READING_SCHEMA
@@ -310,7 +310,7 @@ def test_a_repeated_hour_follows_the_settings_and_a_skipped_hour_is_rejected(amb
         found = [one for element in elements for one in made.process(element, AT)]
         (batch,) = [*found, *(one.value for one in made.finish_bundle())]
         assert batch.column("time").to_pylist() == [
-            dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.timezone.utc), None
+            dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.UTC), None
         ]  # fmt: skip
 
 

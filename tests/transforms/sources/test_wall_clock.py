@@ -50,7 +50,7 @@ def run(job: Any, source: Endless, **said: Any) -> None:
 def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=5)
     rows = [
-        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.timezone.utc), "value": value}
+        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.UTC), "value": value}
         for name, time, value in frame.rows()
     ]
     run(job, Endless(rows, dict[str, Any]))
@@ -60,7 +60,7 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
 def test_an_irregular_element_of_an_endless_source_ends_nothing(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=15)
     rows: list[Any] = [
-        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.timezone.utc), "value": value}
+        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.UTC), "value": value}
         for name, time, value in frame.rows()
     ]
     rows[5:5] = [{"series": "a", "time": 5, "value": "150"}, {"series": ["a"]}, None, rows[0] | {"value": "150"}]

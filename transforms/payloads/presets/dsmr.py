@@ -115,7 +115,7 @@ def dsmr_rows(payloads: Sequence[bytes], numbers: Sequence[int], wanted: Wanted)
         for telegram in _telegrams(payload):
             try:
                 _add(rows, message, _lines(telegram), codes, standards, wanted, zone)
-            except MalformedError as error:  # noqa: PERF203 - each telegram speaks for itself
+            except MalformedError as error:
                 rows.bad[message] = error.reason
     return rows
 
@@ -207,13 +207,13 @@ def _instant(stamp: bytes, zone: ZoneInfo) -> dt.datetime | None:
     except ValueError:
         return None
     if not match[7]:  # of versions that do not say whether summer time held: the earlier instant
-        return local.astimezone(dt.timezone.utc)
+        return local.astimezone(dt.UTC)
     # by the clocks, not by dst(): Dublin's is 0 in summer and an hour less in winter
     winter = min(_offset(local.replace(month=month, day=1)) for month in (1, 7))
     for fold in (0, 1):
         folded = local.replace(fold=fold)
         if (_offset(folded) > winter) is (match[7] == b"S"):
-            return folded.astimezone(dt.timezone.utc)
+            return folded.astimezone(dt.UTC)
     return None
 
 
