@@ -35,7 +35,6 @@ KINDS = {
         "show",
         "mappings",
         "recipes",
-        "letters",
         "streaming",
         "kafka",
         "pubsub",

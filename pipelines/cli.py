@@ -562,51 +562,6 @@ def pseudonyms(settings: Path, roster: Path, *, out: Path, **choice: Any) -> Non
     write_pseudonyms(settings, roster, out, Choice(**choice))
 
 
-@main.group(cls=Group, short_help="Make a key for the content of rejected messages, and open it.")
-def letters() -> None:
-    r"""Make a key for the content of rejected messages, and open what was encrypted to it.
-
-    The settings name the public key (rejects.encrypted.public_key); the private one stays with whoever opens letters.
-
-    \b
-    Example:
-      quiltstream letters key private.key
-      quiltstream letters open --key private.key rejects/*.jsonl
-    """
-
-
-@letters.command("key")
-@click.argument("file", type=_FILE)
-def letters_key(file: Path) -> None:
-    r"""Write a new private key to a file, and print its public key, which is for the settings.
-
-    \b
-    Example:
-      quiltstream letters key private.key
-    """
-    from .commands.dead_letters import make_key
-
-    click.echo(make_key(file))
-
-
-@letters.command("open")
-@click.option("--key", type=_FILE, required=True, help="File with the private key.")
-@click.argument("files", type=_FILE, nargs=-1, required=True)
-def letters_open(files: tuple[Path, ...], *, key: Path) -> None:
-    r"""Print the rejected messages in files of rejects, or of a topic's messages one a line; - is standard input.
-
-    What is printed is the content of messages: keep it inside the trust boundary.
-
-    \b
-    Example:
-      quiltstream letters open --key private.key rejects/*.jsonl
-      kcat -C -e -b broker:9092 -t load-rejects | quiltstream letters open --key private.key -
-    """
-    from .commands.dead_letters import open_letters
-
-    raise SystemExit(open_letters(key, files))
-
-
 def _ends(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
     """Lower and upper end of the values; an end that is left empty is infinite."""
     if value is None:

@@ -208,7 +208,7 @@ class MessageReader(Reader):
             self._stamp_us = min(int(stamps[-1]), time.time_ns() // 1_000)
         name, came_us = self._source.name(self._part), fetched.came_us
         known = {"came_us": came_us, "sent_us": latest if latest > 0 else None, "lost_us": self._lost_us}
-        return self._decoding.batch(name, decoded, messages, self._position, settled=fetched.settled, **known)
+        return self._decoding.batch(name, decoded, self._position, settled=fetched.settled, **known)
 
     def close(self) -> None:
         """Close the client."""

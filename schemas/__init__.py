@@ -10,8 +10,8 @@ Plain frozen types with the Arrow and Avro forms that cross a boundary; they imp
     the published rows with their columns and their declaration in SQL, the entries of the ledger, the laws of the noise
 ``settings``
     the documents of a job and of the gateway
-``files``, ``table_files``, ``dead_letters``
-    files opened and written whole, tables in four formats and back, encrypted content of rejected messages
+``files``, ``table_files``
+    files opened and written whole, tables in four formats and back
 ``digests``, ``errors``, ``lazy_imports``, ``tls_probe``
     stable names, the base class of errors, names imported lazily, TLS of a port
 """

@@ -101,7 +101,3 @@ REJECT_SCHEMA = pa.schema(
         pa.field("size", pa.int64()),
     ]
 )
-
-#: The same with the content of messages as a letter to the operator's public key, where the settings name one. Readings
-#: that are rejected have none: what they were made of is not kept.
-LETTER_SCHEMA = REJECT_SCHEMA.append(pa.field("letter", pa.utf8()))

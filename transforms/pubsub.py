@@ -364,7 +364,7 @@ class PubSubReader(Reader):
         self._batches += 1
         came_us = round(max(map(_published_s, taken)) * 1e6)
         batch = self._decoding.batch(
-            self._source.subscription, decoded, messages, self._position, settled=self._settled, came_us=came_us
+            self._source.subscription, decoded, self._position, settled=self._settled, came_us=came_us
         )
         beats = [int(at) for at, body in zip(messages.stamps_us, messages.payloads, strict=True) if body is None]
         latest = [one for one in (batch.latest_us, *beats) if one is not None and one >= 0]

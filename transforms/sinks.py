@@ -34,11 +34,10 @@ from apache_beam.transforms.window import GlobalWindows
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ..schemas.files import part_name
-from ..schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
+from ..schemas.readings import REJECT_SCHEMA
 from ..schemas.releases import RELEASE_VERSION
 from ..schemas.settings.connectors import FileFormat
 from ..schemas.table_files import RELEASES, Parts, RowForm, in_one, read_rows, rows_in, write_parts, write_stream
-from .common.batches import with_dead_letter_columns
 from .formats.paths import is_local, open_bytes
 
 #: Rejected rows, by where they were.
@@ -56,15 +55,6 @@ REJECTS = RowForm(
         ],
     },
     ("source", "position", "reason"),
-    private=True,
-)
-
-
-#: The same with letters.
-DEAD_LETTERS = RowForm(
-    LETTER_SCHEMA,
-    {**REJECTS.avro, "fields": [*REJECTS.avro["fields"], {"name": "letter", "type": ["null", "string"]}]},
-    REJECTS.order,
     private=True,
 )
 
@@ -213,8 +203,6 @@ class _WriteBlocks(beam.DoFn):
 
 
 class _WriteRejects(beam.DoFn):
-    form = REJECTS
-
     def __init__(self, folder: str, format_: FileFormat) -> None:
         self._folder = folder
         self._format: FileFormat = format_
@@ -232,14 +220,7 @@ class _WriteRejects(beam.DoFn):
             return
         when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         path = in_folder(self._folder, f"{when}-{uuid.uuid4().hex[:16]}.{self._format}")
-        write_batches(path, self._format, held, self.form)
-
-
-class _WriteDeadLetters(_WriteRejects):
-    form = DEAD_LETTERS
-
-    def process(self, batch: pa.RecordBatch) -> None:
-        super().process(with_dead_letter_columns(batch))
+        write_batches(path, self._format, held, REJECTS)
 
 
 class WriteBlocks(_IntoFolder):
@@ -256,12 +237,6 @@ class WriteRejects(_IntoFolder):
     """
 
     writer = _WriteRejects
-
-
-class WriteDeadLetters(WriteRejects):
-    """The same with the letters that hold the content of messages."""
-
-    writer = _WriteDeadLetters
 
 
 MessageFormat = Literal["json", "avro", "avro-single-object"]
@@ -330,15 +305,8 @@ def release_messages(
 def reject_messages(
     batch: pa.RecordBatch, format_: MessageFormat, head: Head = single_object_head
 ) -> Iterator[Message]:
-    """Rejects as messages without keys: reason, source, position, and the size where it is known.
-
-    Content is in them only as a letter to the operator's public key, where the settings name one.
-    """
-    if format_ == "avro":
-        # one schema for all that a topic may have, whatever the settings say of letters later
-        batch = with_dead_letter_columns(batch)
-    form = DEAD_LETTERS if "letter" in batch.schema.names else REJECTS
-    for value in _values(form.sorted(form.table([batch])), form, format_, head):
+    """Rejects as messages without keys: reason, source, position, and the size where it is known."""
+    for value in _values(REJECTS.sorted(REJECTS.table([batch])), REJECTS, format_, head):
         yield None, value, _headers("reject", format_)
 
 

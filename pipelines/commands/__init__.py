@@ -10,8 +10,8 @@
     a model from a history; what is in the data, and what a mapping makes of messages
 ``demo``, ``show``
     the tour, and released rows as text
-``ledger``, ``schema``, ``dead_letters``
-    the ledger of record and its audit, the JSON Schema, and encrypted rejects
+``ledger``, ``schema``
+    the ledger of record and its audit, and the JSON Schema
 
 Beam's workers, threads, drivers and libraries print tracebacks and texts that may quote a reading: none is shown
 without ``--debug``, and the command says in its own words why a job failed.

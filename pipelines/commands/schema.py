@@ -30,7 +30,7 @@ def settings_schema(left_out: list[str] | None = None) -> dict[str, Any]:
             errors += found.problems
             continue
         made: Connector = found.made
-        ends = (("source", made.source, ("FileSource",)), ("sink", made.sink, ("FileSink", "RejectSink")))
+        ends = (("source", made.source, ("FileSource",)), ("sink", made.sink, ("FileSink",)))
         for end, section, owners in ends:
             if section is None:
                 continue

@@ -29,7 +29,7 @@ from ...schemas.files import check_replaceable, is_file, is_folder, open_regular
 from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileFormat, FileSink, RejectSink
+from ...schemas.settings.connectors import FileFormat, FileSink
 from ...schemas.settings.job import Settings, read_roster
 from ...store.domain_changes import SourceId
 from ...store.errors import StoreMissing
@@ -41,7 +41,6 @@ from ...transforms.formats.rows import Labels
 from ...transforms.sinks import (
     REJECTS,
     WriteBlocks,
-    WriteDeadLetters,
     WriteRejects,
     WriteRows,
     block_name,
@@ -391,8 +390,7 @@ class SinkFolder(LiveSink):
 
     def rejects(self) -> WriteRejects:
         """The writing of rejects, those of a bundle a file."""
-        encrypted = isinstance(self._given, RejectSink) and self._given.encrypted is not None
-        return (WriteDeadLetters if encrypted else WriteRejects)(everywhere(self._folder), self._format)
+        return WriteRejects(everywhere(self._folder), self._format)
 
     def unknown_ids(self, store: Store) -> list[str]:
         """The names of the releases in files that are not those of blocks on record.

@@ -29,7 +29,7 @@ from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.sinks import DEAD_LETTERS, SendRejects, SendReleases
+from ...transforms.sinks import REJECTS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from .job_io import Field
@@ -146,7 +146,7 @@ class SinkTopic(LiveSink):
         if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
             patiently(field, partial(look_to_write, topic), patience_s=self._patience_s)
         if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
-            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else DEAD_LETTERS.avro)
+            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else REJECTS.avro)
             patiently(field, ask, patience_s=self._patience_s)
 
     def releases(self) -> SendReleases:

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.releases import release_ids
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import CONNECTORS, RejectSink
+from ...schemas.settings.connectors import CONNECTORS, FileSink
 from ...schemas.settings.job import Settings
 from ...schemas.settings.plugins import CONNECTOR_PLUGINS
 from ...schemas.slots import SlotGrid
@@ -189,7 +189,7 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
     Raises:
         SettingsError: there is no sink.
     """
-    rejects: RejectSink | None = settings.rejects
+    rejects: FileSink | None = settings.rejects
     made = None if rejects is None else _made(rejects.kind, "sink", LiveSink, settings, "rejects", rejects)
     return live_sink(settings), made
 

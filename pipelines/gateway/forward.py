@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
-from ...schemas.dead_letters import Content
 from .connection import Arrived, Connection
 from .delivery import DeliveryTarget, Message
 from .metrics import Dropped, RejectFile, Stall, Tally
@@ -34,8 +33,6 @@ class _Flight(NamedTuple):
     size: int
     topic: str
     length: int
-    # content of the dead letter if the target refuses it; it counts among the bytes that are held either way
-    kept: Message | None
 
 
 @dataclass(repr=False)  # a printed message would show readings
@@ -92,20 +89,13 @@ class Forward:
         if len(payload) > self.largest:
             self._drop(Dropped.TOO_LARGE, topic, message)
             return
-        taken = _taken(topic, message)
+        received_us = time.time_ns() // 1_000
+        taken = Message(topic, payload, received_us, message.dup, message.retain, message.content_type)
         self._number += 1
         number, size = self._number, taken.size
         if not self._flights:
             self._stall.moved()
-        self._flights[number] = _Flight(
-            self._epoch,
-            message.mid,
-            message.qos,
-            size,
-            topic,
-            len(payload),
-            taken if self.rejects.wants_content else None,
-        )
+        self._flights[number] = _Flight(self._epoch, message.mid, message.qos, size, topic, len(payload))
         self._held += size
         if self._waiting or not self.target.offer(number, taken):
             self._waiting.append((number, taken))
@@ -138,7 +128,7 @@ class Forward:
         for number in target.refused():
             flight = self._flights[number]
             tally.dropped[Dropped.REFUSED] += 1
-            self.rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length, _content(flight.kept))
+            self.rejects.add(Dropped.REFUSED, flight.topic.encode(), flight.length)
             self._answered(number, line)
             had.append(number)
         while self._waiting and target.offer(*self._waiting[0]):
@@ -168,8 +158,7 @@ class Forward:
 
     def _drop(self, reason: Dropped, topic: str, message: Arrived) -> None:
         self.tally.dropped[reason] += 1
-        content = _content(_taken(topic, message)) if self.rejects.wants_content else None
-        self.rejects.add(reason, topic.encode(), len(message.payload), content)
+        self.rejects.add(reason, topic.encode(), len(message.payload))
         if message.qos and self._line is not None:
             self._line.ack(message.mid, message.qos)
             self.tally.acknowledged += 1
@@ -200,17 +189,3 @@ class Forward:
             _LOG.warning("at the end: %s", type(error).__name__)
             return True
         return False
-
-
-def _taken(topic: str, message: Arrived) -> Message:
-    """A message as it goes on, from that of the broker."""
-    received_us = time.time_ns() // 1_000
-    return Message(topic, message.payload, received_us, message.dup, message.retain, message.content_type)
-
-
-def _content(message: Message | None) -> Content | None:
-    """What a dead letter holds of a message: nothing that would not have gone on, pseudonyms included."""
-    if message is None:
-        return None
-    headers = [("content-type", message.content_type.encode())] if message.content_type else []
-    return Content(message.payload, message.topic, message.received_us, headers=headers)

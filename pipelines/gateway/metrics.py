@@ -2,9 +2,7 @@
 
 That file has lines of JSON: reason, digest of the topic, size and time; never a topic, never content. The digest is
 keyed with a number drawn when the process starts: a topic can be guessed, so a plain digest would name the device,
-while with the key one still sees whether one device is behind a thousand rejects or a thousand are. With an operator's
-public key a line has an encrypted dead letter as well (:mod:`...schemas.dead_letters`), so many a minute and no more: a
-device that floods would push all others out of the files, and encryption delays the messages behind it.
+while with the key one still sees whether one device is behind a thousand rejects or a thousand are.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +22,6 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Literal
 
-from ...schemas.dead_letters import Content, Letters, letter_of
 from ...schemas.files import open_private, reason
 from ..errors import CommandError
 from ..metrics_page import MetricFamily, metrics_text
@@ -156,30 +152,18 @@ class Stall:
 _BYTES = 16 << 20
 _FILES = 4
 
-#: Dead letters that are written in a minute; rejects beyond them are logged without their content.
-MOST_LETTERS = 100
-_MINUTE_S = 60.0
-
 
 class RejectFile:
     """A file that is begun anew at 16 MiB, with the four before it kept.
 
-    Without a path nothing is kept, and without a public key for ``letters`` no content.
+    Without a path nothing is kept.
 
     Raises:
         CommandError: it cannot be written.
     """
 
-    def __init__(
-        self, path: Path | None, letters: Letters | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._key = secrets.token_bytes(16)
-        self._letters = letters
-        self._clock = clock
-        self._source = f"mqtt/{secrets.token_hex(8)}"
-        self._number = 0
-        self._since, self._written = float("-inf"), 0
-        self._guard = threading.Lock()
         self._handler: _File | None = None
         if path is None:
             return
@@ -189,12 +173,7 @@ class RejectFile:
         except OSError as error:
             raise CommandError(f"forward.rejects {path}: cannot be written ({reason(error)})") from None
 
-    @property
-    def wants_content(self) -> bool:
-        """Whether what is rejected has to be kept until it is."""
-        return self._handler is not None and self._letters is not None
-
-    def add(self, reason: Dropped, topic: bytes, size: int, content: Content | None = None) -> None:
+    def add(self, reason: Dropped, topic: bytes, size: int) -> None:
         """Write a line; a disk that is full costs the line and nothing else.
 
         The topic is under its pseudonym, where the gateway makes one, and the size is in bytes.
@@ -203,26 +182,8 @@ class RejectFile:
             return
         line: dict[str, Any] = {"reason": reason.value, "topic": self.digest(topic), "bytes": size}
         line["time"] = round(time.time(), 3)
-        if self._letters is not None:
-            line |= self._with_letter(reason, size, content, self._letters)
         record = logging.LogRecord("rejects", logging.INFO, "", 0, json.dumps(line), None, None)
         self._handler.handle(record)
-
-    def _with_letter(self, reason: Dropped, size: int, content: Content | None, letters: Letters) -> dict[str, Any]:
-        """What names the reject within this run of the process, and its dead letter if there is one."""
-        # both ways of a gateway reject
-        with self._guard:
-            self._number += 1
-            number = self._number
-            now = self._clock()
-            if now - self._since >= _MINUTE_S:
-                self._since, self._written = now, 0
-            room = content is not None and self._written < MOST_LETTERS
-            self._written += room
-        named = {"source": self._source, "position": number}
-        if content is None or not room:
-            return named | {"letter": None}
-        return named | {"letter": letter_of({"reason": reason.value, **named, "size": size}, content, letters)}
 
     def digest(self, topic: bytes) -> str:
         """A topic's name within this run of the process."""

@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ...schemas.dead_letters import Content
 from ...schemas.files import PRIVATE, check_replaceable, is_folder, open_private, open_regular, reason
 from ..errors import CommandError
 from .connection import Connection, row_properties
@@ -502,8 +501,7 @@ class Back:
 
     def _drop(self, reason: Dropped, payload: bytes) -> None:
         self.tally.dropped[reason] += 1
-        content = Content(payload, "", -1) if self.rejects.wants_content else None
-        self.rejects.add(reason, b"", len(payload), content)
+        self.rejects.add(reason, b"", len(payload))
 
     def _published(self, outlet: Connection, rows: list[tuple[ReleasedRow, bool]], over: Callable[[], bool]) -> bool:
         """Whether the broker has all rows; if not, there was no time left."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...schemas.dead_letters import check_sealing
 from ...schemas.files import reason
 from ...schemas.settings.gateway import Back as BackSettings
 from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaReleases, KafkaTarget, Level, Tls, seconds
@@ -85,8 +84,8 @@ class Parts:
             CommandError: the file cannot be written.
         """
         forward = self.settings.forward
-        given = None if forward is None else forward.rejects_file
-        return RejectFile(None) if given is None else RejectFile(self.settings.path(given.file), given.encrypted)
+        given = None if forward is None else forward.rejects
+        return RejectFile(None if given is None else self.settings.path(given))
 
 
 def parts_of(settings: GatewaySettings) -> Parts:
@@ -94,7 +93,7 @@ def parts_of(settings: GatewaySettings) -> Parts:
 
     Raises:
         CommandError: something is missing or cannot be read.
-        SettingsError: the key of the pseudonyms is, or what encrypts rejects.
+        SettingsError: the key of the pseudonyms is.
     """
     paho()
     broker, options = settings.mqtt, dict[str, dict[str, Any]]()
@@ -121,11 +120,7 @@ def parts_of(settings: GatewaySettings) -> Parts:
             packet=given.limits.packet,
         )
         names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
-        rejects = given.rejects_file
-        if rejects is not None:
-            _writable("forward.rejects", settings, rejects.file)
-            if rejects.encrypted is not None:
-                check_sealing(rejects.encrypted, "forward.rejects.encrypted", "where the gateway runs")
+        _writable("forward.rejects", settings, given.rejects)
         _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
     if settings.back is not None:
         back = Session(**common, client_id=settings.back_client_id)
@@ -297,10 +292,8 @@ def _forward_facts(settings: GatewaySettings, given: ForwardSettings) -> Iterato
         f"bytes, and {'forwards' if given.retained == 'forward' else 'drops'} retained ones",
     )
     yield from _names_of(given)
-    if given.rejects_file is not None:
-        kept = given.rejects_file.encrypted
-        held = "without content" if kept is None else f"with up to {kept.most_bytes:,} bytes of each, encrypted"
-        yield "rejects", f"{settings.path(given.rejects_file.file)}, {held}"
+    if given.rejects is not None:
+        yield "rejects", f"{settings.path(given.rejects)}, without content"
 
 
 def _names_of(given: ForwardSettings) -> Iterator[tuple[str, str]]:

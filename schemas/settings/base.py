@@ -62,7 +62,9 @@ OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented 
 
 
 #: Settings that earlier versions had, and what replaces each.
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "rejects.encrypted": "rejects are counted by reason; read them at the source",
+}
 
 
 def problems_of(error: ValidationError, explained: Explained = OF_JOBS) -> list[str]:
@@ -231,7 +233,6 @@ _VARIANTS = frozenset(
         "Bounds",
         "EstimatedModel",
         "RosterFile",
-        "RejectsFile",
         "Break",
         "literal['public','state']",
     }

@@ -19,7 +19,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
-from ..dead_letters import Letters
 from ..slots import parse_duration, parse_instant
 from .base import Duration, Instant, Name, Section, SettingsError
 from .plugins import CONNECTOR_PLUGINS, Connector, ConnectorSection, checked_section
@@ -459,11 +458,3 @@ class FileSink(_OneConnector):
     def is_files(self) -> bool:
         """Whether it is a place for files."""
         return self.section is None
-
-
-class RejectSink(FileSink):
-    """Where rejected rows go: a sink of their own, without content, or with content encrypted to a public key."""
-
-    encrypted: Letters | None = Field(
-        default=None, description="keep the content of rejected messages, encrypted; only for messages of a broker"
-    )

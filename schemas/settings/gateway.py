@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from ..dead_letters import Letters
 from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section
 from .connectors import Servers
@@ -324,15 +323,6 @@ def _listed(levels: list[int]) -> str:
     return ", ".join(map(str, levels))
 
 
-class RejectsFile(Section):
-    """The file of dropped messages, and the key that encrypts their content."""
-
-    file: str = Field(min_length=1)
-    encrypted: Letters | None = Field(
-        default=None, description="keep the content of dropped messages, encrypted; left out: it is kept nowhere"
-    )
-
-
 class Forward(Section):
     """From the broker to the next hop."""
 
@@ -345,8 +335,8 @@ class Forward(Section):
     )
     to: Target
     limits: Limits = Field(default_factory=Limits)
-    rejects: str | RejectsFile | None = Field(
-        default=None, description="file of dropped messages: reason, digest of the topic and size only"
+    rejects: str | None = Field(
+        default=None, min_length=1, description="file of dropped messages: reason, digest of the topic and size only"
     )
     pseudonyms: TopicPseudonyms | None = Field(
         default=None, description="levels of the topic that go on as keyed hashes; left out: topics go on as they are"
@@ -357,11 +347,6 @@ class Forward(Section):
         if self.pseudonyms is not None:
             self.pseudonyms.check(self.topics)
         return self
-
-    @property
-    def rejects_file(self) -> RejectsFile | None:
-        """The file of dropped messages; None without one."""
-        return RejectsFile(file=self.rejects) if isinstance(self.rejects, str) else self.rejects
 
 
 class KafkaReleases(Section):

@@ -44,7 +44,7 @@ from ..slots import (
 from ..states import StateSpace
 from .base import Document, Duration, Instant, Length, Name, Number, Positive, Section
 from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
-from .connectors import FileSink, FileSource, RejectSink
+from .connectors import FileSink, FileSource
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import RegisterValue
@@ -349,7 +349,7 @@ class Settings(Document):
     live: Live = Field(default_factory=Live)
     privacy: Privacy
     sink: FileSink | None = None
-    rejects: RejectSink | None = Field(
+    rejects: FileSink | None = Field(
         default=None, description="where rejected rows go: reason, source, position and size only"
     )
     query: Name = Field(description="name of the statistic; its noise and schedule are frozen under it")
@@ -548,12 +548,6 @@ class Settings(Document):
         if isinstance(self.roster, RosterColumn) and column is not None and self.roster.column != column:
             raise ValueError(
                 f"roster.column is {self.roster.column!r}, and readings.series is {column!r}; name that one"
-            )
-        kept = None if self.rejects is None else self.rejects.encrypted
-        if kept is not None and (self.source is None or self.source.broker is None):
-            raise ValueError(
-                "rejects.encrypted keeps the content of messages of a broker, and the source is none: what was "
-                "rejected still stands in its files, at the position that rejects tells; leave it out"
             )
         if self.domain in self.shares_series_with:
             raise ValueError(

@@ -150,7 +150,7 @@ def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str
 def test_what_values_say_of_the_gateways_files_is_kept(
     rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    rejects = {"file": "/var/lib/quiltstream/letters.jsonl", "encrypted": {"public_key": "age1x"}}
+    rejects = "/var/lib/quiltstream/dropped.jsonl"
     back = {
         "from": {"kafka": {"servers": "kafka:9092", "topic": "r"}},
         "prefix": "p",

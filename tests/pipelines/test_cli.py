@@ -57,9 +57,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger verify",
         "gateway",
         "pseudonyms",
-        "letters",
-        "letters key",
-        "letters open",
         "schema",
         "try",
     }

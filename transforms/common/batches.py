@@ -25,7 +25,6 @@ from apache_beam.coders.typecoders import registry
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import (
     GROUPED_READING_SCHEMA,
-    LETTER_SCHEMA,
     LONGEST_NAME,
     READING_SCHEMA,
     REJECT_SCHEMA,
@@ -335,10 +334,3 @@ def decoded_reject_batch(rejects: Mapping[RejectReason, int]) -> pa.RecordBatch:
     """Write how many readings were rejected for each reason as a batch of ``REJECT_SCHEMA``."""
     nowhere = (Rejects(reason, np.full(count, -1, dtype=np.int64)) for reason, count in rejects.items())
     return reject_batch(_DECODED, [*nowhere])
-
-
-def with_dead_letter_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of rejects in the form of ``LETTER_SCHEMA``; those of readings have neither a size nor a letter."""
-    absent = {"size": pa.nulls(batch.num_rows, pa.int64()), "letter": pa.nulls(batch.num_rows, pa.utf8())}
-    columns = [batch.column(name) if name in batch.schema.names else absent[name] for name in LETTER_SCHEMA.names]
-    return pa.RecordBatch.from_arrays(columns, schema=LETTER_SCHEMA)

@@ -821,7 +821,7 @@ class KafkaReader(Reader):
             "sent_us": sent_us(messages),
             "lost_us": position.gaps.until_us,
         }
-        return position.decoding.batch(name, decoded, messages, position.text, settled=settled, source=name, **times)
+        return position.decoding.batch(name, decoded, position.text, settled=settled, source=name, **times)
 
     def _reach(self, place: Partition) -> Reach:
         if self._outage.down:

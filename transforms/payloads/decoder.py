@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...schemas.dead_letters import Letters
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
@@ -29,7 +28,7 @@ from ..formats.rows import Decoded, RowDecoder, earliest_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
 from .mapped import Mapping, fulfilling_beside, mapped_rows
-from .messages import MessageDecoder, Messages, check_letters, rejects_of
+from .messages import MessageDecoder, Messages, rejects_of
 from .meter_registers import Registers
 from .parsing import (
     Parsed,
@@ -223,7 +222,6 @@ class PayloadDecoder(MessageDecoder):
         group: the attribute, or path, with the group; ``None`` without groups.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
-        encrypted: to whom the content of rejected messages is encrypted; ``None``: it is kept nowhere.
         begun: what is remembered at the beginning, as :attr:`memory` gave it.
     """
 
@@ -233,7 +231,6 @@ class PayloadDecoder(MessageDecoder):
     grid: SlotGrid | None = None
     lateness_us: int = 0
     schemas: SchemaLookup | None = None
-    encrypted: Letters | None = None
     begun: str = field(default="", repr=False, compare=False)
 
     @classmethod
@@ -249,7 +246,6 @@ class PayloadDecoder(MessageDecoder):
             grid=settings.grid,
             lateness_us=0 if late is None else parse_duration(late),
             schemas=schemas,
-            encrypted=None if settings.rejects is None else settings.rejects.encrypted,
         )
         decoder.check()
         return decoder
@@ -260,8 +256,6 @@ class PayloadDecoder(MessageDecoder):
         Raises:
             SettingsError: the mapping cannot be used, or a library for it is missing.
         """
-        if self.encrypted is not None:
-            check_letters(self.encrypted)
         _Worker(self)
 
     def decode(self, messages: Messages) -> list[Decoded]:
@@ -285,11 +279,6 @@ class PayloadDecoder(MessageDecoder):
         Registers come back by reading again what :attr:`lookback_us` says.
         """
         return replace(self, begun=memory)
-
-    @property
-    def letters(self) -> Letters | None:
-        """To whom the content of rejected messages is encrypted."""
-        return self.encrypted
 
     @property
     def memory(self) -> str:

@@ -1,9 +1,7 @@
-"""Messages: what a broker hands over, as columns; their decoders, with a bounded memory, and encrypted rejects.
+"""Messages: what a broker hands over, as columns; their decoders, with a bounded memory.
 
 A :class:`MessageDecoder` parses a message, whichever broker it came from. One message may hold no reading, one or many;
-a message that cannot be read is one reject, counted once. Where the settings name a public key, a reject carries its
-message encrypted (:mod:`...schemas.dead_letters`), up to a number of messages and bytes: a flood of rejects costs no
-more.
+a message that cannot be read is one reject, counted once.
 
 What a decoder remembers by name is :class:`Bounded`, which a flood of names cannot fill. Names that came once
 may be invented by the million. They take at most a quarter of the memory from those that have proved themselves; within
@@ -29,11 +27,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from ...schemas.dead_letters import Content, Letters, check_sealing, letter_of
 from ...schemas.errors import QuiltstreamError
-from ...schemas.readings import LETTER_SCHEMA, RejectReason
+from ...schemas.readings import RejectReason
 from ..common.batches import Rejects
 from ..formats.rows import Decoded
 
@@ -98,11 +94,6 @@ class MessageDecoder(ABC):
     def memory(self) -> str:
         """What a position must carry of the messages before it, because it may lie too far back to be read again."""
         return ""
-
-    @property
-    def letters(self) -> Letters | None:
-        """To whom the content of rejected messages is encrypted; ``None``: it is kept nowhere."""
-        return None
 
     @property
     def lookback_us(self) -> int:
@@ -183,56 +174,3 @@ class Bounded(Generic[Name, Value]):
         value = self._tiers[tier].pop(name)
         self._weights[tier] -= self._weigh(value)
         return value
-
-
-#: Messages whose content is kept of those that are decoded at once; the others are rejects without it.
-MOST_LETTERS = 100
-
-_SETTING, _WHERE = "rejects.encrypted", "on every worker"
-
-
-def check_letters(letters: Letters) -> None:
-    """See whether messages can be encrypted here."""
-    check_sealing(letters, _SETTING, _WHERE)
-
-
-def with_letters(rejects: pa.RecordBatch, messages: Messages, letters: Letters) -> pa.RecordBatch:
-    """Rejects with the sizes of their messages, and the letters that hold them; ``LETTER_SCHEMA``."""
-    positions = rejects.column("position").to_numpy(zero_copy_only=False)
-    at = np.minimum(np.searchsorted(messages.positions, positions), len(messages) - 1)
-    sizes: list[int] = []
-    found: list[str | None] = []
-    for number, row in zip(at.tolist(), rejects.to_pylist(), strict=True):
-        payload = messages.payloads[number]
-        size = 0 if payload is None else len(payload)
-        sizes.append(size)
-        if len(found) < MOST_LETTERS and int(messages.positions[number]) == row["position"]:
-            try:
-                found.append(letter_of(row | {"size": size}, _content(messages, number), letters))
-            except ImportError:
-                # says what to install
-                check_letters(letters)
-                raise
-        else:
-            found.append(None)
-    columns = [rejects.column(name) for name in ("reason", "source", "position")]
-    return pa.RecordBatch.from_arrays(
-        [*columns, pa.array(sizes, pa.int64()), pa.array(found, pa.utf8())], schema=LETTER_SCHEMA
-    )
-
-
-def sealed(
-    rejects: Sequence[pa.RecordBatch], messages: Messages, letters: Letters | None
-) -> tuple[pa.RecordBatch, ...]:
-    """Batches of rejects, each with letters that hold its messages if the settings name a key."""
-    return tuple(rejects) if letters is None else tuple(with_letters(one, messages, letters) for one in rejects)
-
-
-def _content(messages: Messages, number: int) -> Content:
-    return Content(
-        messages.payloads[number] or b"",
-        messages.topics[number],
-        int(messages.stamps_us[number]),
-        messages.keys[number],
-        messages.headers[number],
-    )

@@ -24,7 +24,7 @@ from ..formats.rows import Decoded
 from .progress import Reach
 
 if TYPE_CHECKING:
-    from ..payloads.messages import MessageDecoder, Messages
+    from ..payloads.messages import MessageDecoder
 
 #: Where a partition begins.
 BEGIN = ""
@@ -243,15 +243,9 @@ class WaitingDecoder:
         self.waiting = None
         return found
 
-    def batch(
-        self, name: str, decoded: list[Decoded], messages: Messages, position: str, *, settled: bool, **known: Any
-    ) -> SourceBatch:
-        """Decoded messages as a batch, with what else is known of it; its rejects have letters."""
-        from ..payloads.messages import sealed  # noqa: PLC0415 - as above
-
-        batch = source_batch_of(name, decoded, position, settled=settled)
-        rejects = sealed(batch.rejects, messages, self.decoder.letters) if len(messages) else batch.rejects
-        return replace(batch, rejects=rejects, **known)
+    def batch(self, name: str, decoded: list[Decoded], position: str, *, settled: bool, **known: Any) -> SourceBatch:
+        """Decoded messages as a batch, with what else is known of it."""
+        return replace(source_batch_of(name, decoded, position, settled=settled), **known)
 
 
 class BrokerUnavailableError(QuiltstreamError, RuntimeError):

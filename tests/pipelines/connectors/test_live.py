@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings.connectors import CONNECTORS, FileSource, RejectSink
+from quiltstream.schemas.settings.connectors import CONNECTORS, FileSink, FileSource
 
 from ..jobs import job, readings, write_as
 
@@ -100,8 +100,8 @@ def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
 
 
 def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
-    fields = {*FileSource.model_fields, *RejectSink.model_fields}
-    assert fields - {"delimiter", "encoding", "encrypted"} == set(CONNECTORS)
+    fields = {*FileSource.model_fields, *FileSink.model_fields}
+    assert fields - {"delimiter", "encoding"} == set(CONNECTORS)
     for one in CONNECTORS.values():
         connector: Any = import_module(one.module)
         assert callable(connector.source)

@@ -16,13 +16,13 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from quiltstream.schemas.readings import LETTER_SCHEMA, REJECT_SCHEMA
+from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_client, text_of
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.sinks import DEAD_LETTERS, SendReleases, reject_messages, release_messages
+from quiltstream.transforms.sinks import REJECTS, SendReleases, reject_messages, release_messages
 from quiltstream.transforms.sources.progress import Heartbeat
 
 from ...released import batch_from_releases
@@ -117,29 +117,22 @@ def test_the_registered_schema_text_is_stable():
 
     Whoever changes what a row has gives it another version; then these digests are others.
     """
-    digests = [hashlib.sha256(text_of(form.avro).encode()).hexdigest()[:32] for form in (RELEASES, DEAD_LETTERS)]
-    assert digests == ["bd57094d124f92e622c0f47d8b89d542", "adbfae45be3f2620c171659aeace62e1"]
+    digests = [hashlib.sha256(text_of(form.avro).encode()).hexdigest()[:32] for form in (RELEASES, REJECTS)]
+    assert digests == ["bd57094d124f92e622c0f47d8b89d542", "456c8e8ad0422cc752da8ca69bb9fd18"]
 
 
-def test_rejects_have_one_schema_whether_they_have_sizes_and_letters_or_not(registry):
+def test_rejects_have_one_schema_whether_they_have_sizes_or_not(registry):
     plain = {"reason": "malformed-row", "source": "t/0", "position": 7}
-    given = [
-        ({**plain}, REJECT_SCHEMA),
-        ({**plain, "size": 5}, REJECT_SCHEMA),
-        ({**plain, "size": None, "letter": None}, LETTER_SCHEMA),
-        ({**plain, "size": 5, "letter": "sealed"}, LETTER_SCHEMA),
-    ]
+    given = [plain, plain | {"size": 5}]
     sender = topic(FakeBroker(), registry, "bad").sender("rejects.kafka")
     sent = [
         message
-        for row, schema in given
-        for message in reject_messages(pa.RecordBatch.from_pylist([row], schema=schema), "avro", sender.head)
+        for row in given
+        for message in reject_messages(pa.RecordBatch.from_pylist([row], schema=REJECT_SCHEMA), "avro", sender.head)
     ]
     assert registry.asked == ["lookup", "register"]
     assert registry.inner.get_versions("bad-value") == [1]
-    assert read(registry, "bad", [value for _, value, _ in sent]) == [
-        {"size": None, "letter": None, **row} for row, _ in given
-    ]
+    assert read(registry, "bad", [value for _, value, _ in sent]) == [{"size": None, **row} for row in given]
     assert {key for key, _, _ in sent} == {None}
 
 
