@@ -105,14 +105,6 @@ def main() -> None:
     ledger.replay((50 * j, 50 * j + 20, 0.01) for j in range(count))
     taken = charges(ledger, [(50 * (count + j), 50 * (count + j) + 20, 0.01) for j in range(20)])
     row("mixing bounds", f"after {count:,} windows with gaps", taken[0], max(taken), float(np.median(taken)))
-    ledger = Ledger(bounds, budget=5.0)
-
-    def folded(number: int) -> None:
-        ledger.charge(50 * number, 50 * number + 20, 0.01)
-        ledger.compact(50 * number)
-
-    taken = [milliseconds(lambda number=number: folded(number)) for number in range(2_000)]
-    row("mixing bounds", "folding as it goes, 2,000 windows", taken[0], max(taken), float(np.median(taken[-100:])))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
 
     Attributes:
         spent: Loss before.
-        asked: What the charge would have added; infinite where no bound is known, as behind a horizon.
+        asked: What the charge would have added; infinite where no bound is known.
         remaining: Budget less spent, at least 0.
         budget: The limit.
         what: What was asked for.
@@ -148,16 +148,13 @@ class Density:
             if number
         )
 
-    def split(self, slot: int) -> tuple[Density, Fraction]:
-        """The density of the slots from one on, and the density of all slots before it summed."""
-        level, before, at = Fraction(0), Fraction(0), slot
+    def before(self, slot: int) -> Fraction:
+        """The density of all slots before one summed."""
+        level, mass, at = Fraction(0), Fraction(0), slot
         for step in sorted(step for step in self.steps if step < slot):
-            before += level * (step - at)
+            mass += level * (step - at)
             level, at = level + self.steps[step], step
-        kept = {step: rise for step, rise in self.steps.items() if step >= slot}
-        before += level * (slot - at)
-        rise = kept.pop(slot, Fraction(0)) + level
-        return Density({**({slot: rise} if rise else {}), **kept}), before
+        return mass + level * (slot - at)
 
     def runs(self) -> tuple[Run, ...]:
         """Runs of equal density from the first slot charged to the last, those of density 0 between them included."""
@@ -210,23 +207,14 @@ class Timeline:
         shown: The same as floats, rounded up.
         mass: Density summed over all slots.
         cuts: Slots at which a run begins even though the density stays.
-        floor: The slot from which on slots are kept, also those of density 0 before the first charge; None for all.
     """
 
-    def __init__(
-        self,
-        density: Density | None = None,
-        *,
-        cuts: Iterable[int] = (),
-        floor: int | None = None,
-    ) -> None:
+    def __init__(self, density: Density | None = None, *, cuts: Iterable[int] = ()) -> None:
         """Order a density, split at the cuts inside it."""
         self.cuts = set(cuts)
-        self.floor = floor
         steps = {} if density is None else density.steps
-        edges = {*steps, *(() if floor is None or not steps else (floor,))}
-        inner = (cut for cut in self.cuts if edges and min(edges) < cut < max(edges))
-        self.slots: list[int] = sorted({*edges, *inner})
+        inner = (cut for cut in self.cuts if steps and min(steps) < cut < max(steps))
+        self.slots: list[int] = sorted({*steps, *inner})
         self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
         self.shown: list[float] = [float_above(level) for level in self.levels]
         self.mass: Fraction = sum((self._mass(index) for index in range(self.count)), ZERO)
@@ -259,8 +247,6 @@ class Timeline:
         low, high = self._around(start, stop)
         old_slots = self.slots[low:high]
         edges = {*old_slots, start, stop}
-        if not self.slots and self.floor is not None:
-            edges.add(self.floor)
         first, last = min(edges), max(edges)
         bounds = sorted({*edges, *(cut for cut in self.cuts if first < cut < last)})
         slots: list[int] = []

@@ -31,8 +31,6 @@ from .quilt_account import (
 )
 from .schedules import Schedule, densest
 from .sweep import (
-    ALL_KEPT,
-    Behind,
     BeliefHistory,
     LossSweep,
     Worst,
@@ -40,8 +38,6 @@ from .sweep import (
     constant_stream,
     endless_loss,
     largest,
-    passed,
-    settled,
 )
 from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
 
@@ -58,11 +54,6 @@ _HALVINGS = 14
 
 #: Densities above it tell everything, and their sums would pass the largest float.
 _MOST_DENSITY = 1e100
-
-#: By how much the loss of a compacted slot may exceed the largest loss, under the ceiling of what may come.
-_A_LITTLE = 1 + 2.0**-20
-
-_FORGOTTEN = "does not apply: charges lie behind the horizon, and the windows they had are not kept"
 
 #: Windows of an endless schedule of which a finite number is tried.
 _MOST_WINDOWS = 2**16
@@ -103,7 +94,6 @@ class _Asked:
     """What was found for schedules on top of an account, with all that it is a function of."""
 
     histories: tuple[BeliefHistory, ...]
-    compacted: _Compacted | None
     density: Density
     schedules: tuple[Schedule, ...]
     loss: float
@@ -112,33 +102,19 @@ class _Asked:
     around: tuple[tuple[float, float], ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Compacted:
-    """What is kept of the slots that are compacted."""
-
-    horizon: int  # later charges begin here or after it
-    floor: int  # the first slot that is kept
-    loss: float  # of the slots before it, whatever is accepted later
-    top: Fraction  # their largest density, or a larger one
-    mass: Fraction  # their density summed
-    behind: tuple[Behind, ...]  # what each history's sweep from behind begins with
-
-
 class _Part:
-    """The account in one history: the sweep; quilts where one belief holds all along and nothing is compacted."""
+    """The account in one history: the sweep, and quilts where one belief holds all along."""
 
-    def __init__(self, history: BeliefHistory, line: Timeline, behind: Behind) -> None:
-        self.history, self.behind = history, behind
-        self.sweep = LossSweep(history, ends=(behind.states, None))
-        alone = behind.slot is None and not history.changes
-        self.pricer: Pricer | None = prices_of(history.segments[0][1]) if alone else None
+    def __init__(self, history: BeliefHistory, line: Timeline) -> None:
+        self.history = history
+        self.sweep = LossSweep(history)
+        self.pricer: Pricer | None = None if history.changes else prices_of(history.segments[0][1])
         if line.count:
             self.update(line, line.slots[0], line.slots[-1])
 
     def update(self, line: Timeline, start: int, stop: int) -> Callable[[], None]:
         """Sweep what a charge changes; what is returned takes that back."""
-        total = float_above(line.mass) if self.behind.slot is None else math.inf
-        return self.sweep.update(line.slots, line.shown, total, start, stop)
+        return self.sweep.update(line.slots, line.shown, float_above(line.mass), start, stop)
 
     def by_quilts(self, line: Timeline) -> WorstQuilt | None:
         """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
@@ -182,7 +158,6 @@ class Ledger:
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
         self._spans: list[Span] = []
-        self._compacted: _Compacted | None = None
         self._last: _Asked | None = None
         self._open((BeliefHistory([(None, belief)]),), Density())
 
@@ -221,11 +196,6 @@ class Ledger:
         """The density so far, in runs of equal density."""
         return self._line.runs()
 
-    @property
-    def horizon(self) -> int | None:
-        """The slot at or behind which charges begin; None where nothing is compacted."""
-        return None if self._compacted is None else self._compacted.horizon
-
     @_one_at_a_time
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
         """Charge one window, or refuse it and change nothing.
@@ -239,7 +209,7 @@ class Ledger:
             BudgetExceeded: If the loss would pass the budget.
             ValueError: If the window is empty or begins before the chain, or epsilon_dp is not finite and above 0.
         """
-        span = self._entering(start, stop, epsilon_dp)
+        span = self._checked(start, stop, epsilon_dp)
         before = self.loss
         take_back = self._enter(span)
         try:
@@ -259,7 +229,7 @@ class Ledger:
         Raises:
             ValueError: If a charge is malformed.
         """
-        spans = [self._entering(*charge) for charge in _triples(charges)]
+        spans = [self._checked(*charge) for charge in _triples(charges)]
         if len(spans) <= _ONE_BY_ONE:
             with ExitStack() as undo:
                 for span in spans:
@@ -278,7 +248,7 @@ class Ledger:
         Returns:
             The increase in epsilon, at least 0; not the loss after the charge, which is ``loss`` plus the increase.
         """
-        span = self._entering(start, stop, epsilon_dp)
+        span = self._checked(start, stop, epsilon_dp)
         before = self.loss
         take_back = self._enter(span)
         after = self.loss
@@ -289,63 +259,9 @@ class Ledger:
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         made: Ledger = object.__new__(Ledger)
-        made._budget, made._start, made._spans, made._compacted, made._last = None, self._start, [], None, None
+        made._budget, made._start, made._spans, made._last = None, self._start, [], None
         made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
         return made.loss
-
-    @_one_at_a_time
-    def compact(self, horizon: int, reserved: Iterable[Schedule] = ()) -> None:
-        """Forget slots behind a horizon; later charges begin there or after it.
-
-        A slot is forgotten once its loss, whatever is accepted later, is at most a millionth above the account's own,
-        by the sweep (``docs/ledger-mathematics.md`` has the proof); the others are kept. The loss is then the sweep's,
-        or that of the largest density; quilts and the sources' theorems need all charges.
-
-        A horizon that lies before the present one changes nothing; nor does one behind which the quilts alone keep the
-        loss within the budget, or that of the account with what is reserved.
-
-        Args:
-            horizon: The slot at which later charges begin at the earliest.
-            reserved: Schedules promised before (``admitted_prefix``), without the windows that are charged already.
-
-        Raises:
-            ValueError: If the account has no budget, or a reserved schedule begins before the horizon.
-        """
-        horizon = a_slot("horizon", horizon, "give the slot at which later charges may begin")
-        promised = self._all_started(reserved, "reserved", horizon)
-        if self._budget is None:
-            raise ValueError("budget is None, but it bounds what later charges add to a compacted slot: give one")
-        before = self._compacted
-        if before is not None and horizon <= before.horizon:
-            return
-        density, first = self._line.density(), None if before is None else before.floor
-        limit = min(self._budget, _A_LITTLE * max(part.sweep.worst.loss for part in self._parts))
-        found = [
-            settled(part.history, density, part.behind, horizon, ceiling=self._budget, limit=limit)
-            for part in self._parts
-        ]
-        floor = min(slot for slot, _ in found)
-        if first is not None:
-            floor = max(floor, first)
-        while any(floor - 1 in history.changes for history in self._histories):
-            # right behind a change the sweep from behind begins anew
-            floor -= 1
-        behind = tuple(passed(part.history, density, part.behind, floor) for part in self._parts)
-        kept, gone = density.split(floor)
-        compacted = _Compacted(
-            horizon,
-            floor,
-            max([loss for _, loss in found] + ([] if before is None else [before.loss])),
-            self._top,
-            gone + (Fraction(0) if before is None else before.mass),
-            behind,
-        )
-        was_within = self._fits(promised)
-        with self._kept_on_error() as state:
-            self._compacted, self._spans = compacted, []
-            self._open(self._histories, kept)
-            if was_within and not self._fits(promised):
-                self.__dict__.update(state)
 
     @_one_at_a_time
     def add_belief(self, belief: Belief) -> float:
@@ -359,14 +275,9 @@ class Ledger:
         Raises:
             BudgetExceeded: If the loss under the new belief is above the budget; the account stays as it was.
             ChainError: If a stationary chain is reducible.
-            ValueError: If the belief has another number of states, or slots are compacted.
+            ValueError: If the belief has another number of states.
         """
         self._same_states(belief)
-        if self._compacted is not None:
-            raise ValueError(
-                f"the slots before {self._compacted.floor} are compacted, and a belief that is added "
-                "prices them, too: add it to an account that keeps them"
-            )
         return self._changed([*self._histories, BeliefHistory([(None, belief)])], "the belief that joins")
 
     @_one_at_a_time
@@ -380,8 +291,8 @@ class Ledger:
 
         Raises:
             BudgetExceeded: If what is charged would lose more than the budget; the account stays as it was.
-            ValueError: If the slot lies before the start of the chain, an earlier change or the horizon, or the belief
-                has another number of states.
+            ValueError: If the slot lies before the start of the chain or an earlier change, or the belief has another
+                number of states.
         """
         slot = a_slot("slot", slot, "give the first slot whose transitions follow the new belief")
         self._same_states(belief)
@@ -389,8 +300,6 @@ class Ledger:
             raise ValueError(
                 f"slot is {slot}, but the start of the chain is at {self._start}: a belief changes there or later"
             )
-        if self.horizon is not None and slot < self.horizon:
-            raise ValueError(f"slot is {slot}, but the horizon is at {self.horizon}: a belief changes there or later")
         latest = max((change for history in self._histories for change in history.changes), default=None)
         if latest is not None and slot <= latest:
             raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
@@ -414,8 +323,7 @@ class Ledger:
 
         theorems = theorem_bounds(self._spans, beliefs, alone, changes=changes)
         quilts = TheoremBound(alone(self._spans).loss) if self._spans else TheoremBound(None, NOTHING)
-        found = {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
-        return found if self._compacted is None else dict.fromkeys(found, TheoremBound(None, _FORGOTTEN))
+        return {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
 
     @_one_at_a_time
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
@@ -425,8 +333,8 @@ class Ledger:
         Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.forward_backward`
         has theorem and proof). It is the least of three: the largest density that m slots in a row have together, with
         max(F - d) + max(B - d) of the recursion (:mod:`.sweep`); m D + max(F - D) + max(B - D) for the largest density
-        D of any slot and one certificate F, B; and the sum of all density (group privacy). Where slots are compacted
-        the recursion knows no F of theirs, and where the belief changes there is no certificate.
+        D of any slot and one certificate F, B; and the sum of all density (group privacy). Where the belief changes
+        there is no certificate.
 
         Args:
             slots: Length of the event; for 1 it is the loss itself.
@@ -470,12 +378,12 @@ class Ledger:
         """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
         asked = self._asked(schedules)
         alone, density = asked.loss, asked.density
-        top, most_of = max(largest(density, schedules), self._top), densest(density, schedules)
+        top, most_of = largest(density, schedules), densest(density, schedules)
         if asked.around is None:
             sides = [
                 (
                     math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
-                    beside_events(part.sweep, density, schedules) if part.behind.slot is None else math.inf,
+                    beside_events(part.sweep, density, schedules),
                 )
                 for part in self._parts
                 if not part.history.is_idle and top
@@ -496,7 +404,7 @@ class Ledger:
 
     def _all(self, schedules: Sequence[Schedule]) -> float:
         """The sum of all density, charged and scheduled."""
-        total = float(self._line.mass + (0 if self._compacted is None else self._compacted.mass))
+        total = float(self._line.mass)
         for schedule in schedules:
             total += schedule.mass
         return outward(total)
@@ -567,7 +475,6 @@ class Ledger:
         if (
             last is not None
             and last.histories is self._histories
-            and last.compacted is self._compacted
             and last.density == density
             and last.schedules == tuple(schedules)
         ):
@@ -575,11 +482,11 @@ class Ledger:
         loss = self.loss
         if schedules:
             found = (
-                self._least(part, *endless_loss(part.history, density, schedules, part.behind), density, schedules)
+                self._least(part, *endless_loss(part.history, density, schedules), density, schedules)
                 for part in self._parts
             )
             loss = max(one.loss for one in found)
-        self._last = _Asked(self._histories, self._compacted, density, tuple(schedules), loss)
+        self._last = _Asked(self._histories, density, tuple(schedules), loss)
         return self._last
 
     @_one_at_a_time
@@ -619,15 +526,10 @@ class Ledger:
         return schedule.end_of(low)
 
     def _open(self, histories: Sequence[BeliefHistory], density: Density) -> None:
-        kept = self._compacted
-        floor = None if kept is None else kept.floor
         self._histories = tuple(histories)
-        self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts}, floor=floor)
-        behinds = (ALL_KEPT,) * len(histories) if kept is None else kept.behind
-        self._parts = tuple(
-            _Part(history, self._line, behind) for history, behind in zip(histories, behinds, strict=True)
-        )
-        self._top: Fraction = max([Fraction(0) if kept is None else kept.top, *self._line.levels])
+        self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts})
+        self._parts = tuple(_Part(history, self._line) for history in histories)
+        self._top: Fraction = max(self._line.levels, default=Fraction(0))
         self._worst = self._decided()
 
     def _enter(self, span: Span) -> Callable[[], None]:
@@ -650,11 +552,6 @@ class Ledger:
         return max(found, key=lambda worst: worst.loss)
 
     def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: WorstQuilt | None) -> Worst:
-        if self._compacted is not None:
-            compacted = Worst(self._compacted.loss)
-            # where the sweep is above the budget nothing bounds F of the horizon
-            over = not self._affordable(swept.loss)
-            swept = Worst(math.inf) if over else max(swept, compacted, key=lambda worst: worst.loss)
         ceiling = math.inf
         # no bound by the density is below the density itself
         if swept.loss > top and not part.history.changes:
@@ -671,7 +568,7 @@ class Ledger:
         if part.pricer is not None:
             found = priced_unless_above(part.pricer, density, schedules, swept.slot, swept.loss)
             quilts = None if found is None else WorstQuilt(found)
-        return self._smallest_of(part, swept, max(top, self._top), quilts)
+        return self._smallest_of(part, swept, top, quilts)
 
     def _affordable(self, loss: float) -> bool:
         """Whether a loss is within the budget, if there is one; a loss that is not a number is within none."""
@@ -690,23 +587,14 @@ class Ledger:
         return self.loss
 
     @contextmanager
-    def _kept_on_error(self) -> Generator[dict[str, Any]]:
-        """Stay as it was, by the state given, where what is done meets an error."""
+    def _kept_on_error(self) -> Generator[None]:
+        """Stay as it was, where what is done meets an error."""
         kept = dict(self.__dict__)
         try:
-            yield kept
+            yield
         except BaseException:
             self.__dict__.update(kept)
             raise
-
-    def _entering(self, start: int, stop: int, epsilon_dp: float) -> Span:
-        span = self._checked(start, stop, epsilon_dp)
-        if self.horizon is not None and start < self.horizon:
-            raise ValueError(
-                f"start is {start}, but the horizon is at slot {self.horizon} and what lies behind it is compacted: "
-                "charge later slots only"
-            )
-        return span
 
     def _checked(self, start: int, stop: int, epsilon_dp: float) -> Span:
         advice = "give the first slot and the slot after the last"
@@ -720,22 +608,18 @@ class Ledger:
             raise ValueError(f"epsilon_dp is {number!r}, but must be at most {_MOST_DENSITY:g}: {advice}")
         return start, stop, number
 
-    def _all_started(
-        self, schedules: Iterable[Schedule], name: str = "schedules", horizon: int | None = None
-    ) -> list[Schedule]:
-        given = as_list(name, schedules, "schedules, each a Schedule")
-        return [self._started(schedule, self.horizon if horizon is None else horizon) for schedule in given]
-
-    def _started(self, schedule: Schedule, horizon: int | None) -> Schedule:
-        instance("schedule", schedule, Schedule)
-        if schedule.stop is not None:
-            a_slot("schedule.stop", schedule.stop, "give None for an endless schedule")
-        for name, limit in (("chain begins", self._start), ("horizon is", horizon)):
-            if limit is not None and schedule.start < limit:
+    def _all_started(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        listed = as_list("schedules", schedules, "schedules, each a Schedule")
+        for one in listed:
+            instance("schedule", one, Schedule)
+            if one.stop is not None:
+                a_slot("schedule.stop", one.stop, "give None for an endless schedule")
+            if self._start is not None and one.start < self._start:
                 raise ValueError(
-                    f"the schedule starts at slot {schedule.start}, but the {name} at slot {limit}: start it later"
+                    f"the schedule starts at slot {one.start}, but the chain begins at slot {self._start}: "
+                    "start it later"
                 )
-        return schedule
+        return listed
 
     def _same_states(self, belief: Belief) -> None:
         check_belief(belief)
@@ -775,5 +659,5 @@ def _rule_of(worst: Worst) -> str:
     if worst.density is not None:
         return f"no slot has a density above {rounded_up(worst.density, 6)}, and an endless stream of it costs this"
     if worst.slot is None:
-        return "a slot behind the horizon is worst" if worst.loss else "no loss: the belief has no secret pair"
+        return "no loss: the belief has no secret pair"
     return f"slot {worst.slot} is worst{', by its quilt' if worst.quilt else ''}"

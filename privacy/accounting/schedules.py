@@ -218,7 +218,7 @@ def densest(density: Density, schedules: Sequence[Schedule]) -> Callable[[int], 
         return finite.with_steps(step for one in endless for step in one.steps(stop))
 
     whole, found = total(most), densest_of(total(most))
-    mass = whole.split(begin + period)[1] - whole.split(begin)[1]
+    mass = whole.before(begin + period) - whole.before(begin)
 
     def largest(slots: int) -> Fraction:
         periods = max(0, -(-(slots - most) // period))

@@ -49,7 +49,6 @@ them rises but by what V was raised. Every result is rounded up.
           Course      a run of one density from the State ahead of it -> Tails of its slots, State behind it
           Level       V, where a Course settles
     LossSweep         all runs of an account from both sides: Tails ahead + Tails behind + d -> Worst
-    Behind            the States with which a sweep begins at the first slot that is kept
 
 >>> from quiltstream.privacy.models.markov_chain import MarkovChain
 >>> week = Density().with_spans([(0, 48, 0.05), (24, 72, 0.05)])
@@ -318,7 +317,7 @@ def blocks_of(direction: Direction) -> Blocks:
     """The blocks of one direction of time."""
     odds: Mapping[int, float] = {}
     if isinstance(direction, MixingCurve):
-        # one slot ahead may be all that is known: where a belief changes, and in what is compacted
+        # one slot ahead may be all that is known: where a belief changes
         eta = {1: 1.0, **dict(direction.eta)}
         steps, corners = list(eta), [np.array([[0.0, one]]) for one in eta.values()]
     elif isinstance(direction, AnyStart):
@@ -503,13 +502,6 @@ class State:
         """Nothing is charged ahead."""
         zeros = np.zeros(way.blocks.longest)
         return cls(np.zeros(way.shape), zeros, zeros, way.blocks.longest)
-
-    @classmethod
-    def within(cls, way: Way, ceiling: float) -> State:
-        """F of the next slot is at most a ceiling; of the slots behind it nothing is known."""
-        largest = np.zeros(way.blocks.longest)
-        largest[-1] = ceiling
-        return cls(_with_own(np.zeros(way.shape), ceiling), largest, np.zeros(way.blocks.longest), 1)
 
     def at_change(self, way: Way) -> State:
         """The same for a way that begins here: only the next slot is known, by its matrix or its largest entry."""
@@ -1036,22 +1028,6 @@ class LossSweep:
         self.worst = self._decide()
         return undo
 
-    def within(self, limit: float) -> tuple[int, float]:
-        """The first slot whose loss is above a limit, the end where none is, and the largest loss before it."""
-        most = 0.0
-        for index, bound in enumerate(self._most):
-            if bound > limit:
-                offsets, bounds = self._bounds(index)
-                near = max(len(one.near) for one in self._behind[index])
-                places = offsets.copy()
-                if len(places) < self._slots[index + 1] - self._slots[index]:
-                    # the last one stands for all that lie further from both edges, and the first of them is meant
-                    places[-1] = near
-                first = int(places[bounds > limit].min())
-                return self._slots[index] + first, max([most, *bounds[places < first].tolist()])
-            most = max(most, bound)
-        return self._slots[-1], most
-
     def tails(self, *, ahead: bool) -> list[float]:
         """The largest tail of any slot ahead or behind, by member; where the belief changes, of all members."""
         tails = self._ahead if ahead else self._behind
@@ -1059,9 +1035,10 @@ class LossSweep:
             return [max((one.most for run in tails for one in run), default=0.0)]
         return [max(one.most for one in member) for member in zip(*tails, strict=True)]
 
-    def leaving(self, *, ahead: bool) -> list[State]:
-        """What a run before the first one would see ahead of it, or one behind the last would see behind it."""
-        return [one.leaving for one in (self._ahead[0] if ahead else self._behind[-1])]
+    @property
+    def leaving(self) -> list[State]:
+        """What a run behind the last one would see behind it."""
+        return [one.leaving for one in self._behind[-1]]
 
     def _swept(
         self, order: range, needed: int, touched: list[tuple[Tailed, int, tuple[Tails, ...]]], *, ahead: bool
@@ -1135,30 +1112,17 @@ class LossSweep:
         return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Behind:
-    """What lies behind the first slot that is kept."""
-
-    slot: int | None = None  # that slot; None where all are kept
-    states: Sequence[State] | None = None  # what its sweep from behind begins with, by member; None for nothing charged
-
-
-ALL_KEPT = Behind()
-
-
 def loss_of(belief: Belief, density: Density) -> Worst:
     """The loss of a density by the recursion, under one belief for all time."""
     return endless_loss(BeliefHistory([(None, belief)]), density, [])[0]
 
 
-def endless_loss(
-    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind = ALL_KEPT
-) -> tuple[Worst, Fraction]:
+def endless_loss(history: BeliefHistory, density: Density, schedules: Sequence[Schedule]) -> tuple[Worst, Fraction]:
     """The loss of a density together with schedules, the endless ones included, and the largest density there is.
 
     Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
     """
-    sweeps, top = _sweeps(history, density, schedules, behind)
+    sweeps, top = _sweeps(history, density, schedules)
     if sweeps is None:
         return Worst(np.inf), top
     return max((one.worst for one in sweeps), key=lambda one: one.loss, default=Worst()), top
@@ -1178,19 +1142,18 @@ def beside_events(charged: LossSweep, density: Density, schedules: Sequence[Sche
 
 
 def _sweeps(
-    history: BeliefHistory, density: Density, schedules: Sequence[Schedule], behind: Behind = ALL_KEPT
+    history: BeliefHistory, density: Density, schedules: Sequence[Schedule]
 ) -> tuple[list[LossSweep] | None, Fraction]:
     """Sweeps of all slots of a density together with schedules, and the largest density; None where one has no end."""
-    marks = [cut + 1 for cut in history.cuts] + ([] if behind.slot is None else [behind.slot + 1])
-    total, begin, period = _extended(density, schedules, marks)
+    total, begin, period = _extended(density, schedules, (cut + 1 for cut in history.cuts))
     top = _largest(total)
     if begin is None:
-        return _swept_line(history, _runs(total, behind.slot, None, history.cuts), (behind.states, None)), top
-    before = _runs(total, behind.slot, begin, history.cuts)
+        return _swept_line(history, _runs(total, None, None, history.cuts)), top
+    before = _runs(total, None, begin, history.cuts)
     repeated = _runs(total, begin, begin + period, frozenset())
     if len(repeated[1]) == 1:
         repeated = ([begin, begin + _FAR], repeated[1])
-    return _periodic(history, before, repeated, behind.states), top
+    return _periodic(history, before, repeated), top
 
 
 def _extended(
@@ -1206,29 +1169,6 @@ def _extended(
         return finite, None, period
     begin = max([*finite.steps, *marks, *(one.start + one.size for one in endless)])
     return finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1)), begin, period
-
-
-def settled(
-    history: BeliefHistory, density: Density, behind: Behind, horizon: int, *, ceiling: float, limit: float
-) -> tuple[int, float]:
-    """The slots behind a horizon that lose at most a limit, whatever comes with F below a ceiling.
-
-    Returns:
-        The first slot that loses more under the ceiling, or the horizon, and the largest loss before it.
-    """
-    part = history.parts(horizon - 1)[0]
-    ahead = [State.within(sweeper.way, ceiling) for sweeper in history.sweepers(part, ahead=True)]
-    swept = _swept_line(history, _runs(density, behind.slot, horizon, history.cuts), (behind.states, ahead))
-    return swept[0].within(limit) if swept else (horizon, 0.0)
-
-
-def passed(history: BeliefHistory, density: Density, behind: Behind, slot: int) -> Behind:
-    """What lies behind a slot."""
-    swept = _swept_line(history, _runs(density, behind.slot, slot, history.cuts), (behind.states, None))
-    if swept:
-        return Behind(slot, swept[0].leaving(ahead=False))
-    states = behind.states
-    return Behind(slot, history.empty(history.parts(slot)[1], ahead=False) if states is None else states)
 
 
 def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
@@ -1253,7 +1193,7 @@ def constant_stream(history: BeliefHistory, density: float) -> Worst:
 
 
 def _swept_line(
-    history: BeliefHistory, line: Line, ends: tuple[Sequence[State] | None, Sequence[State] | None]
+    history: BeliefHistory, line: Line, ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None)
 ) -> list[LossSweep]:
     """The sweep of a line; none where nothing is lost."""
     slots, densities = line
@@ -1268,13 +1208,8 @@ def _swept_line(
     return [sweep]
 
 
-def _periodic(
-    history: BeliefHistory, before: Line, repeated: Line, states: Sequence[State] | None
-) -> list[LossSweep] | None:
-    """Sweeps of a line that goes on with what is repeated; nothing lies behind it where no states are given.
-
-    None where no end was found.
-    """
+def _periodic(history: BeliefHistory, before: Line, repeated: Line) -> list[LossSweep] | None:
+    """Sweeps of a line that goes on with what is repeated; None where no end was found."""
     if history.is_idle:
         return []
     last = len(history.changes)
@@ -1283,12 +1218,12 @@ def _periodic(
     sweeps = _swept_line(history, repeated, (behind, ahead))
     if not before[1]:
         return sweeps
-    left = _swept_line(history, before, (states, None))[0].leaving(ahead=False)
+    left = _swept_line(history, before)[0].leaving
     # periods come to the line until what lies behind one is nowhere above what repeats itself
     periods = [_period(sweeper, repeated, ahead=False) for sweeper in history.sweepers(last, ahead=False)]
     for count in range(max(_MOST_PERIODS, *(_reach(state, repeated) for state in behind)) + 1):
         if _below(left, behind):
-            return sweeps + _swept_line(history, _appended(before, repeated, count), (states, ahead))
+            return sweeps + _swept_line(history, _appended(before, repeated, count), (None, ahead))
         left = [swept(state) for swept, state in zip(periods, left, strict=True)]
     return None
 

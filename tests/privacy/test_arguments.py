@@ -166,7 +166,6 @@ CASES = {
     "Ledger.charge": (ledger("charge"), {"start": 0, "stop": 5, "epsilon_dp": 0.01}),
     "Ledger.replay": (ledger("replay"), {"charges": [(0, 5, 0.01)]}),
     "Ledger.loss_of": (ledger("loss_of"), {"charges": [(0, 5, 0.01)]}),
-    "Ledger.compact": (ledger("compact"), {"horizon": 5}),
     "Ledger.add_belief": (ledger("add_belief"), {"belief": BOUNDS}),
     "Ledger.switch": (ledger("switch"), {"slot": 3, "belief": BOUNDS}),
     "Ledger.event_loss": (ledger("event_loss"), {"slots": 3, "schedules": [SCHEDULE]}),
