@@ -563,7 +563,6 @@ _RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
 #: What a model is made of where it gives neither.
 _WITHOUT = {
     "dobrushin-bounds": "total-variation bounds",
-    "neighbourhood": "the neighbourhood of a chain",
     "periodic-chain": "a chain with a daily rhythm",
 }
 

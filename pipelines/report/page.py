@@ -103,8 +103,6 @@ _KINDS = {
                         "every chain of two states whose probabilities of staying lie in the intervals below"),
     "periodic-chain": ("a chain with a daily rhythm",
                        "a chain with transitions of its own for each slot of the day"),
-    "neighbourhood": ("chains close to one chain",
-                      "every chain whose rows are within tau, in total variation, of those of the chain below"),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@
 ``markov_chain``, ``periodic``
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``dobrushin``
-    classes of chains: finite, by mixing, by start, by intervals, by contraction, around a chain
+    classes of chains: finite, by mixing, by start, by intervals, by contraction
 ``joint_distribution``
     any small table, and any discrete network
 """
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .directions import NotContracting as NotContracting
     from .directions import certify as certify
     from .dobrushin import DobrushinBounds as DobrushinBounds
-    from .dobrushin import Neighbourhood as Neighbourhood
     from .joint_distribution import BayesianNetwork as BayesianNetwork
     from .joint_distribution import JointTable as JointTable
     from .joint_distribution import NetworkError as NetworkError

@@ -25,26 +25,6 @@ never below a block of a after a block of b, whose fixed point is not below the 
 ((1, 0.48), (2, 0.23), (4, 0.05))
 >>> bounds.covers(chain), round(1 / endless(bounds, 1.0).density, 3)
 (True, 3.539)
-
-*Neighbourhoods.* Every chain near a given one, also one that changes in time, is such a class. At every slot t the
-kernel of a member from t to t + 1 has all its rows within tau of those of P in total variation, and the kernel from t
-back to t - 1, under the marginals that the member has, all its rows within tau of those of P*. The second does not
-follow from the first: a tau on P alone moves the reversed rows by far more.
-
-Its curves follow:
-
-    eta_m of a member <= eta_m(P) + 2 tau (1 + eta_1(P) + ... + eta_{m-1}(P))
-
-Proof. Let K_1 ... K_m be kernels of a member. From a state x,
-
-    x K_1 ... K_m - x P^m = sum over j of (x K_1 ... K_{j-1}) (K_j - P) P^{m-j}.
-
-The mean of rows of K_j - P has mass 0 and a total variation of at most tau, and P^{m-j} shrinks that by eta_{m-j}(P);
-so each of two laws m slots on is within tau (1 + ... + eta_{m-1}(P)) of that of P. The same holds back in time. QED.
-
->>> near = Neighbourhood(MarkovChain([[0.9, 0.1], [0.4, 0.6]]), 0.05)
->>> [round(1 / endless(Neighbourhood(near.chain, tau), 1.0).density, 2) for tau in (0.0, 0.01, 0.05)]
-[3.74, 3.95, 5.03]
 """
 
 from __future__ import annotations
@@ -62,13 +42,11 @@ from ..validation import NO_NUMBERS, as_list, instance, whole
 from .belief import Belief
 from .classes import two_states
 from .directions import STEPS, MixingCurve, Pair, PeriodicKernel, lost_variation
-from .markov_chain import ChainError, FloatArray, MarkovChain, check_chain
+from .markov_chain import ChainError, FloatArray, MarkovChain
 from .periodic import PeriodicChain
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
 """Bounds eta_m by m, ascending."""
-
-_OUTWARD = 1e-12
 
 MOST_STEPS = 100_000
 _MOST_POINTS = 1_000
@@ -253,65 +231,3 @@ def _steps(name: str, m: Any) -> int:
             f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to {MOST_STEPS}: mend the curve"
         )
     return int(m)
-
-
-#: Numbers of slots m of the curves.
-_STEPS = tuple(range(1, 65))
-
-
-@dataclass(frozen=True)
-class Neighbourhood(Belief):
-    """All chains, also changing in time, whose rows in both directions are within tau of those of a chain.
-
-    Attributes:
-        chain: P, irreducible; its initial distribution is not used.
-        tau: Total variation between rows, from 0 to 1.
-
-    Raises:
-        ChainError: Tau is out of range, or the chain has a state that is left for ever.
-    """
-
-    chain: MarkovChain
-    tau: float
-
-    def __post_init__(self) -> None:
-        tau: Any = self.tau
-        if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 <= tau <= 1:
-            raise ChainError(f"tau is {tau!r:.40}, but must be a total variation from 0 to 1: give for example 0.01")
-        check_chain("chain", self.chain)
-        if not self.chain.is_irreducible:
-            raise ChainError(
-                "the chain is reducible: some state is left for ever, so its reversed rows are not known: merge rare "
-                "bins, or smooth the counts"
-            )
-
-    @property
-    def states(self) -> int:
-        """Number of states k."""
-        return self.chain.states
-
-    @property
-    def witnesses(self) -> tuple[MarkovChain, ...]:
-        """The chain in the middle, in its steady state."""
-        return (self.chain,) if self.chain.states > 1 else ()
-
-    def directions(self) -> tuple[Pair, ...]:
-        """One number for each direction; of a tau that is too large none has a bound at any density."""
-        forward, backward = contraction(MarkovChain(self.chain.transition), _STEPS)
-        return ((self._near(forward), self._near(backward)),)
-
-    def _near(self, eta: FloatArray) -> MixingCurve:
-        moved = 2 * self.tau * np.concatenate([[1.0], 1.0 + np.cumsum(eta[:-1])])
-        return MixingCurve(tuple(zip(_STEPS, np.minimum(1.0, (eta + moved) * (1 + _OUTWARD)).tolist(), strict=True)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """A plain form for JSON."""
-        return {"kind": "neighbourhood", "transition": self.chain.transition.tolist(), "tau": self.tau}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Neighbourhood:
-        """Read the form that ``to_dict`` writes."""
-        for name in ("transition", "tau"):
-            if name not in data:
-                raise ChainError(f"a neighbourhood needs the field {name}: add it")
-        return cls(MarkovChain(data["transition"]), data["tau"])

@@ -33,7 +33,7 @@ from .belief import Belief
 from .classes import AnyInitial, BinaryInterval, FiniteClass, MixingBounds
 from .couplings import Couplings
 from .directions import Certificate, Direction, Pair, certify
-from .dobrushin import DobrushinBounds, Neighbourhood
+from .dobrushin import DobrushinBounds
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
 from .periodic import PeriodicChain
 
@@ -199,7 +199,6 @@ KINDS: Mapping[str, type[Belief]] = MappingProxyType(
         "any-initial": AnyInitial,
         "binary-interval": BinaryInterval,
         "dobrushin-bounds": DobrushinBounds,
-        "neighbourhood": Neighbourhood,
         "periodic-chain": PeriodicChain,
     }
 )

@@ -10,12 +10,10 @@ import pytest
 
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.demo import split_households
-from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting.forward_backward import constant_loss, forward_backward
 from quiltstream.privacy.estimation import belief_checks as checks
 from quiltstream.privacy.estimation.per_series import contractions
 from quiltstream.privacy.estimation.transition_counts import TransitionCounts
-from quiltstream.privacy.models import Neighbourhood
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wrong-beliefs.md"
 STATES, DAY, HALF_HOUR = 5, 48, 1_800_000_000
@@ -71,13 +69,6 @@ def test_the_page_states_the_loss_of_the_schedule_under_richer_beliefs(
         line("the stretches of 25 hours it had", checks.stretches(paths, STATES, density, 25), "at least "),
         line("the stretches of a week it had", checks.stretches(paths, STATES, density, 168), "at least "),
     ]
-    kept = np.argsort(history.scores)[:28]
-    slowest = history.chains[max(kept, key=lambda at: own[at])]
-    pooled = MarkovChain(counts.pooled() / counts.pooled().sum(axis=1, keepdims=True))
-    for name, chain in (("all homes together", pooled), ("the slowest of the 28 homes", slowest)):
-        near = [constant_loss(Neighbourhood(chain, tau), density) for tau in (0.0, 0.01, 0.05, 0.1)]
-        said = " | ".join(f"{loss:.2f}" if np.isfinite(loss) else "no bound" for loss in near)
-        lines.append(f"| {name} | {constant_loss(chain, density):.2f} | {said} |")
     beyond = (checks.stretches(paths, STATES, 1 / 200, 168) > 1).sum()
     lines.append(f"Even sigma 200 leaves {beyond} of the 30 homes above 1")
     page = PAGE.read_text(encoding="utf-8")

@@ -129,7 +129,6 @@ CASES = {
     "DobrushinBounds": (DobrushinBounds, {"forward": {1: 0.5}, "backward": {1: 0.5}}),
     "DobrushinBounds.of": (DobrushinBounds.of, {"chains": [CHAIN], "steps": (1, 2)}),
     "DobrushinBounds.covers": (DobrushinBounds({1: 0.5}, {1: 0.5}).covers, {"chain": CHAIN}),
-    "Neighbourhood": (models.Neighbourhood, {"chain": CHAIN, "tau": 0.05}),
     "smooth_zeros": (models.smooth_zeros, {"chain": CHAIN, "tau": 1e-5}),
     "mixing_bounds": (models.mixing_bounds, {"belief": CHAIN}),
     "belief_from_dict": (belief_from_dict, {"data": CHAIN.to_dict()}),

@@ -26,7 +26,7 @@ from quiltstream.privacy.analysis.planning import (
     percent,
 )
 from quiltstream.privacy.mechanisms.discrete_laplace import epsilon_dp_of, rational_scale
-from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds, Neighbourhood
+from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.classes import everywhere, mixing_bounds
 
@@ -153,7 +153,6 @@ class TestPerWindow:
         assert MarkovChain(CHAIN.transition, initial=[1, 0]).witnesses == (CHAIN,)
         assert AnyInitial([CHAIN.transition]).witnesses == (CHAIN,)
         assert len(BinaryInterval((0.8, 0.9), (0.5, 0.6)).witnesses) == 1
-        assert Neighbourhood(CHAIN, 0.02).witnesses == (CHAIN,)
         assert MarkovChain([[1.0, 0.0], [0.0, 1.0]]).witnesses == ()
         found = per_window(CLASS, Purpose(100, epsilon=0.05))
         assert found.at_least is not None

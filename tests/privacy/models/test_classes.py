@@ -214,7 +214,7 @@ CHAIN_FORM = {"kind": "markov-chain", "transition": [[0.6, 0.4], [0.5, 0.5]]}
     [
         (CHAIN_FORM | {"intial": [1, 0]}, "belief of kind markov-chain has an unknown field, 'intial'"),
         (MixingBounds(0.2, 0.5).to_dict() | {"tau": 0.1}, "belief of kind mixing-bounds has an unknown field, 'tau'"),
-        ({"kind": "finite-class", "chains": [CHAIN_FORM | {"kind": "neighbourhood"}]}, "of kind 'neighbourhood'"),
+        ({"kind": "finite-class", "chains": [CHAIN_FORM | {"kind": "periodic-chain"}]}, "of kind 'periodic-chain'"),
         ({"kind": "finite-class", "chains": [CHAIN_FORM | {"tau": 0.1}]}, "with a field 'tau'"),
         ({"kind": "finite-class", "chains": [[[0.6, 0.4], [0.5, 0.5]]]}, "make it with to_dict"),
         ([], "belief is a list, but must be an object"),

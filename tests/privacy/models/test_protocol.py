@@ -18,7 +18,7 @@ from quiltstream.privacy import (
     PeriodicChain,
 )
 from quiltstream.privacy.accounting import endless
-from quiltstream.privacy.models import Belief, ChainError, Neighbourhood, belief_from_dict, certify
+from quiltstream.privacy.models import Belief, ChainError, belief_from_dict, certify
 from quiltstream.privacy.models.classes import everywhere, from_any_start, has_quilts, mixing_bounds
 from quiltstream.privacy.models.serialisation import KINDS, Certified
 
@@ -31,7 +31,6 @@ BELIEFS: list[Belief] = [
     AnyInitial([SLOW.transition, FAST.transition]),
     BinaryInterval((0.8, 0.9), (0.5, 0.6)),
     DobrushinBounds(CURVE, CURVE),
-    Neighbourhood(SLOW, 0.01),
     PeriodicChain([SLOW.transition, FAST.transition]),
 ]
 
@@ -97,7 +96,6 @@ def test_a_fixed_start_is_replaced_by_any() -> None:
     [
         PeriodicChain([SLOW.transition, FAST.transition]),
         DobrushinBounds(CURVE, CURVE),
-        Neighbourhood(SLOW, 0.01),
         Certified(PeriodicChain([SLOW.transition, FAST.transition]), ()),
     ],
     ids=lambda belief: type(belief).__name__,
