@@ -20,8 +20,8 @@ import numpy as np
 from ..privacy.accounting.quilt_account import density_by_quilts
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.analysis.methods import METHODS
+from ..privacy.estimation.diagnosis import outside
 from ..privacy.estimation.drift import bounds_of_released
-from ..privacy.estimation.hypothesis_tests import outside
 from ..privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
 from ..privacy.estimation.transition_counts import EstimationError, TransitionCounts
 from ..privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale

@@ -30,7 +30,7 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.methods import METHODS
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
-from ...privacy.estimation.hypothesis_tests import diagnose, outside
+from ...privacy.estimation.diagnosis import diagnose, outside
 from ...privacy.estimation.per_series import (
     DIGITS,
     ENOUGH,

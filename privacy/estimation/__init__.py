@@ -1,6 +1,6 @@
-"""From histories or released rows to a belief: counts, confidence, classes per series, tests and drift.
+"""From histories or released rows to a belief: counts, confidence, classes per series and drift.
 
-``transition_counts``, ``hypothesis_tests``
+``transition_counts``, ``diagnosis``
     a history's counts, the chain of them, and what speaks against one chain
 ``confidence``, ``per_series``
     classes that hold for a history, or for most of its series
@@ -20,18 +20,13 @@ from ...schemas.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .confidence import ConfidenceClass as ConfidenceClass
     from .confidence import confidence_class as confidence_class
+    from .diagnosis import Diagnostics as Diagnostics
+    from .diagnosis import diagnose as diagnose
+    from .diagnosis import outside as outside
     from .drift import Drift as Drift
     from .drift import bounds_of_released as bounds_of_released
     from .drift import drift_test as drift_test
     from .drift import spent_alpha as spent_alpha
-    from .hypothesis_tests import ChiSquare as ChiSquare
-    from .hypothesis_tests import Diagnostics as Diagnostics
-    from .hypothesis_tests import TripleCounts as TripleCounts
-    from .hypothesis_tests import diagnose as diagnose
-    from .hypothesis_tests import homogeneity_test as homogeneity_test
-    from .hypothesis_tests import order_test as order_test
-    from .hypothesis_tests import outside as outside
-    from .hypothesis_tests import reversibility_test as reversibility_test
     from .per_series import Contractions as Contractions
     from .per_series import contractions as contractions
     from .private_counts import NoisyCounts as NoisyCounts

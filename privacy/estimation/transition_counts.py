@@ -215,15 +215,15 @@ def visited_states(counts: ArrayLike) -> NDArray[np.intp]:
     return np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
 
 
-def table_of(counts: ArrayLike, name: str = "counts") -> NDArray[np.int64]:
+def table_of(counts: ArrayLike) -> NDArray[np.int64]:
     """Return a table of shape (k, k) of whole numbers, none negative, or raise `EstimationError`."""
-    counts = as_array(name, counts)
+    counts = as_array("counts", counts)
     if counts.ndim != _CUBE - 1 or counts.shape[0] != counts.shape[1] or counts.shape[0] == 0:
-        raise EstimationError(f"{name}: the shape is {counts.shape}, and must be (k, k) with k at least 1")
+        raise EstimationError(f"counts: the shape is {counts.shape}, and must be (k, k) with k at least 1")
     if not np.issubdtype(counts.dtype, np.integer):
-        raise EstimationError(f"{name}: the type is {counts.dtype}, and must be of integers: count transitions")
+        raise EstimationError(f"counts: the type is {counts.dtype}, and must be of integers: count transitions")
     if (counts < 0).any():
-        raise EstimationError(f"{name}: a count is negative: pass transition counts")
+        raise EstimationError("counts: a count is negative: pass transition counts")
     return counts
 
 

@@ -46,7 +46,6 @@ BOUNDS = MixingBounds(0.2, 0.75)
 TABLE = np.array([[90, 10], [9, 41]])
 HISTORY = estimation.TransitionCounts(("a",), TABLE[np.newaxis], np.array([[100, 51]]))
 RELEASED = estimation.NoisyCounts(TABLE, Fraction(4), 0, 200)
-TRIPLES = estimation.TripleCounts(np.full((2, 2, 2), 5))
 NETWORK = models.BayesianNetwork.from_chain(CHAIN, 3)
 JOINT = JointTable.from_chain(CHAIN, 2)
 SCHEDULE = Schedule(4, 4, 0, None, 0.01)
@@ -208,9 +207,6 @@ CASES = {
     "ConfidenceClass.contains": (estimation.confidence_class(TABLE).contains, {"chain": CHAIN}),
     "diagnose": (estimation.diagnose, {"counts": TABLE, "visits": [100, 51]}),
     "outside": (estimation.outside, {"bounds": BOUNDS, "counts": HISTORY}),
-    "homogeneity_test": (estimation.homogeneity_test, {"first": TABLE, "second": TABLE}),
-    "order_test": (estimation.order_test, {"triples": TRIPLES}),
-    "reversibility_test": (estimation.reversibility_test, {"counts": TABLE}),
     "TransitionCounts": (
         estimation.TransitionCounts,
         {"series": ("a",), "counts": TABLE[np.newaxis], "visits": [[100, 51]]},
@@ -219,8 +215,6 @@ CASES = {
     "TransitionCounts.merged": (estimation.TransitionCounts.merged, {"parts": [HISTORY]}),
     "TransitionCounts.subset": (HISTORY.subset, {"names": ["a"]}),
     "TransitionCounts.empty": (estimation.TransitionCounts.empty, {"states": 2}),
-    "TripleCounts": (estimation.TripleCounts, {"counts": TRIPLES.counts}),
-    "TripleCounts.of_runs": (estimation.TripleCounts.of_runs, {"states": 2, "runs": [[0, 1, 1]]}),
     "release_counts": (estimation.release_counts, {"counts": HISTORY, "epsilon_dp": 1.0, "start": 0, "stop": 200}),
     "NoisyCounts": (estimation.NoisyCounts, {"table": TABLE, "scale": Fraction(4), "start": 0, "stop": 200}),
     "NoisyCounts.chain": (RELEASED.chain, {"floor": 0.01, "transitions": 150}),

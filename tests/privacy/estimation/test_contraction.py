@@ -11,7 +11,7 @@ from scipy.stats import beta, binom
 from quiltstream.privacy import MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
-from quiltstream.privacy.estimation.hypothesis_tests import outside
+from quiltstream.privacy.estimation.diagnosis import outside
 from quiltstream.privacy.estimation.per_series import ENOUGH, PSEUDO_VISITS, contractions, rank_of
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
