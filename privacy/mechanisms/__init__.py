@@ -4,7 +4,7 @@
     random bits, exact events, and the two laws of noise
 ``histogram``
     noisy counts, and their estimate with a known total
-``exponential``, ``randomised_response``, ``wasserstein``
+``exponential``, ``wasserstein``
     other mechanisms, which ``run`` does not use
 """
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .histogram import LaplaceCount as LaplaceCount
     from .histogram import LaplaceHistogram as LaplaceHistogram
     from .histogram import project_to_total as project_to_total
-    from .randomised_response import RandomisedResponse as RandomisedResponse
     from .sampling import EntropyError as EntropyError
     from .wasserstein import NotComposable as NotComposable
     from .wasserstein import WassersteinDistance as WassersteinDistance

@@ -195,8 +195,6 @@ CASES = {
     "DiscreteLaplace.pmf": (NOISE.pmf, {"value": 3}),
     "DiscreteLaplace.passed_by": (NOISE.passed_by, {"share": Fraction(1, 20)}),
     "ExponentialTopK.shortfall": (mechanisms.ExponentialTopK(3, 1, Fraction(1)).shortfall, {"level": 0.95}),
-    "RandomisedResponse": (mechanisms.RandomisedResponse, {"states": 2, "odds": Fraction(3)}),
-    "RandomisedResponse.respond": (mechanisms.RandomisedResponse(2, Fraction(3)).respond, {"states": np.array([0, 1])}),
     "WassersteinMechanism": (mechanisms.WassersteinMechanism, {"distance": 1.0, "epsilon": 1.0}),
     "WassersteinMechanism.half_width": (mechanisms.WassersteinMechanism(1.0, 1.0).half_width, {"level": 0.95}),
     "wasserstein_infinity": (mechanisms.wasserstein_infinity, {"p": [0.5, 0.5], "q": [0.4, 0.6], "support": [0, 1]}),
