@@ -177,7 +177,7 @@ class MessageReader(Reader):
         self._at: str = kept.get("at", BEGIN)
         self._lost_us: int | None = kept.get("lost")
         self._stamp_us: int | None = kept.get("stamp")
-        self._decoding = WaitingDecoder(source.decoder, kept.get("memory", ""))
+        self._decoding = WaitingDecoder(source.decoder)
         self._has_to_look_back = self._decoding.decoder.lookback_us > 0 and self._stamp_us is not None
         self._client: MessageClient | None = None
         self._held: Fetched | None = None
@@ -218,7 +218,7 @@ class MessageReader(Reader):
 
     @property
     def _position(self) -> str:
-        more = {"lost": self._lost_us, "stamp": self._stamp_us, "memory": self._decoding.decoder.memory or None}
+        more = {"lost": self._lost_us, "stamp": self._stamp_us}
         kept = {"at": self._at} | {name: one for name, one in more.items() if one is not None}
         return json.dumps(kept, separators=(",", ":"))
 

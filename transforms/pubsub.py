@@ -164,8 +164,8 @@ class PubSubSubscription(PartitionedSource):
     now: Callable[[], float] = field(default=time.time, repr=False)
 
     def reader(self, part: int, position: str) -> PubSubReader:  # noqa: ARG002 - the signature is every source's
-        """A reader. Pub/Sub has no positions: one says whether the last reader may go on, and the decoder's memory."""
-        return PubSubReader(self, position)
+        """A reader. Pub/Sub has no positions: what was not acknowledged comes again."""
+        return PubSubReader(self)
 
 
 class _Held:
@@ -180,10 +180,9 @@ class _Held:
 class PubSubReader(Reader):
     """Reads a subscription."""
 
-    def __init__(self, source: PubSubSubscription, position: str = "") -> None:
+    def __init__(self, source: PubSubSubscription) -> None:
         self._source = source
-        # behind the token and the number of batches; older positions have only these
-        self._decoding = WaitingDecoder(source.decoder, "".join(position.split(":", 2)[2:]))
+        self._decoding = WaitingDecoder(source.decoder)
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._taken: list[Any] = []
         self._read: list[Any] = []
@@ -372,7 +371,7 @@ class PubSubReader(Reader):
 
     @property
     def _position(self) -> str:
-        return f"{self._token}:{self._batches}:{self._decoding.decoder.memory}"
+        return f"{self._token}:{self._batches}"
 
 
 class RecentIds:

@@ -3,8 +3,8 @@
 A proposal is a section ``readings``. Those of recipes and presets come first, then mappings made of the fields that
 messages have. Each is tried by the decoder of jobs on the messages themselves, so what is proposed is what ``try``
 accepts. Of the messages only names go into it: of fields, headers and the key, numbers of topic levels, a word for what
-is measured at such a level, units that are known, and under a preset the name of its value, whose levels are measures
-or ``+`` under Sparkplug. No value does, and no name of a series but that of a topic which is the only one.
+is measured at such a level, units that are known, and under a preset the name of its value. No value does, and no name
+of a series but that of a topic which is the only one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TRIED = 6
 #: Rises from which a value whose name is that of a counter is one, where it does not fall.
 _FEWEST_RISES = 5
 
-_FORMATS = ("json", "ndjson", "line-protocol", "csv", "prometheus-remote-write", "msgpack", "cbor")
+_FORMATS = ("json", "ndjson", "csv", "msgpack", "cbor")
 _GZIP = b"\x1f\x8b"
 
 #: Names of values, the ones that are most often meant first; of times that are none of the reading; of names that
@@ -226,11 +226,6 @@ def look_at_messages(
 def _nothing(fields: _Fields, value: str | None) -> str:
     """Why nothing is proposed, without a word of a message."""
     count = len(fields.messages)
-    if fields.is_sparkplug:
-        form = "give the name of a metric, with + for each level that names a meter, such as --value '+/Power'"
-        if value is not None:
-            return f"--value {value!r} is no metric with numbers in {count} messages; {form}"
-        return f"no metric with numbers in {count} messages has a known measure for a level of its name; {form}"
     if fields.payload is None and not fields.plain:
         return (
             f"most of {count} payloads are in none of the formats {', '.join(_FORMATS)}, nor of a known preset; for "
@@ -338,11 +333,6 @@ class _Fields:
             bodies=bodies,
             said_unit=_unit_behind(numbers),
         )
-
-    @property
-    def is_sparkplug(self) -> bool:
-        """Whether a message is on a topic of Sparkplug."""
-        return any(name.startswith("spBv1.0/") for name in self.topics)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -765,47 +755,20 @@ def _of_presets(fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
     """The presets with a convention of their own that fit the messages, each with names that its value may have."""
     body = (fields.messages.payloads[0] or b"").lstrip()
     of_text = _TELEGRAM if body.startswith(b"/") and b"!" in body else _DOCUMENT if body.startswith(b"<") else ()
-    found = [{"preset": "sparkplug", "value": one} for one in _metrics(fields, wanted)] + [*of_text]
     said = _names_of_convention(fields.bodies)
-    found += [{"preset": preset, "value": one} for preset, values in said.items() for one in values]
+    found = [*of_text, *({"preset": preset, "value": one} for preset, values in said.items() for one in values)]
     series = next((one for one in _series(fields, ()) if not {"path", "join"} & set(one)), None)
     if series is not None:
-        found += [one | {"series": series} for one in found if one["preset"] in {"thingsboard", "senml"}]
+        found += [one | {"series": series} for one in found if one["preset"] == "thingsboard"]
     return [one for one in found if wanted in (None, one["value"])] or [{**one, "value": wanted} for one in found[:2]]
 
 
-def _metrics(fields: _Fields, wanted: str | None) -> list[str]:
-    """The name that is wanted, or those of Sparkplug's metrics that are numbers, the likeliest value first.
-
-    A level that is no known measure may name a meter, so ``+`` stands for it; of a name without a measure none is left.
-    """
-    if not fields.is_sparkplug:
-        return []
-    if wanted is not None:
-        return [wanted]
-    from ...transforms.payloads.presets.sparkplug import EVERY, numeric_metrics  # noqa: PLC0415 - protobuf, if wanted
-
-    united = Counter[tuple[str, ...]]()
-    for name in numeric_metrics([payload or b"" for payload in fields.messages.payloads[:_LOOKED]]):
-        united[tuple(level if _is_measure(level) else EVERY for level in name.split("/"))] += 1
-
-    def rank(levels: tuple[str, ...]) -> tuple[int, bool, int, int, str]:
-        end = [level for level in levels if level != EVERY][-1]
-        # the meters behind a node rather than what the node says of itself
-        return _rank(end, _VALUES), EVERY not in levels, len(end), -united[levels], "/".join(levels)
-
-    return ["/".join(one) for one in sorted((one for one in united if set(one) != {EVERY}), key=rank)][:_TRIED]
-
-
 def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
-    """Names that values have in EdgeX, NGSI, SenML and behind a gateway of ThingsBoard, the likeliest first."""
+    """Names that values have in EdgeX, NGSI and behind a gateway of ThingsBoard, the likeliest first."""
     found: dict[str, set[str]] = defaultdict(set)
     for preset, name in (pair for body in bodies for pair in _named_values(body)):
         if isinstance(name, str) and name:
             found[preset].add(name)
-    # in SenML what ends a name may as well be that of a device
-    ends = {re.split(r"[:/]", one)[-1] for one in found.pop("senml", ())}
-    found["senml"] = {one for one in ends - {""} if _rank(one, _VALUES) < len(_VALUES)}
     return {
         preset: sorted(names, key=lambda one: (_rank(one, _VALUES), one))[:_TRIED] for preset, names in found.items()
     }
@@ -813,9 +776,6 @@ def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
 
 def _named_values(body: Any) -> Iterator[tuple[str, Any]]:
     """The presets of which a message may be, each with what stands there for the name of a value."""
-    for one in _objects(body):
-        if {"v", "bn"} & set(one):
-            yield "senml", one.get("n", one.get("bn"))
     if not isinstance(body, dict):
         return
     event = body.get("event", body)

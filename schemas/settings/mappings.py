@@ -127,8 +127,6 @@ PAYLOADS = (
     "json",
     "ndjson",
     "csv",
-    "line-protocol",
-    "prometheus-remote-write",
     "cbor",
     "msgpack",
     "avro",
@@ -158,7 +156,7 @@ Payload = Annotated[
 """How the payload of a message is written: a name, or the section of a plug-in under its name."""
 
 #: Presets that take the payload apart by a convention of its own, whose values have names.
-NAMED = ("thingsboard", "edgex", "senml", "sparkplug", "ngsi-ld", "green-button", "cim", "dsmr")
+NAMED = ("thingsboard", "edgex", "ngsi-ld", "green-button", "cim", "dsmr")
 
 #: Conventions that are known by name: those, and the recipes.
 PRESETS = (*NAMED, *RECIPES)
@@ -492,7 +490,7 @@ class Readings(Section):
     remember: int = Field(
         default=200_000,
         ge=100,
-        description="series whose counters, and births of devices, each reader of messages remembers at most",
+        description="series whose counters each reader of messages remembers at most",
     )
 
     @field_validator("scale")

@@ -437,11 +437,6 @@ class RowReader(Protocol):
 
     columns: Columns
 
-    @property
-    def memory(self) -> str:
-        """What a position must carry of the rows before it, as text."""
-        ...
-
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some rows."""
         ...
@@ -472,11 +467,6 @@ class RowDecoder:
         self._scale = readings.scale
         self._live_clocks = live_clocks
         self._pseudonyms = None if readings.pseudonyms is None else PseudonymsOf(readings.pseudonyms)
-
-    @property
-    def memory(self) -> str:
-        """Nothing: each row speaks for itself."""
-        return ""
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some rows; the time this takes in Python does not depend on how many they are."""

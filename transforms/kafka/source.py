@@ -240,7 +240,7 @@ class GroupPosition:
     def __init__(self, source: KafkaPartitions, lane: int, text: str) -> None:
         plain: dict[str, Any] = json.loads(text) if text else {}
         self._source = source
-        self.decoding = WaitingDecoder(source.decoder, plain.get("memory", ""))
+        self.decoding = WaitingDecoder(source.decoder)
         self.offsets = offsets_of(plain, source.topics, lane, source.lanes)
         #: the stamps, in milliseconds, of the last messages that were read
         self.stamps = from_topics(plain.get("stamps", {}))
@@ -267,7 +267,6 @@ class GroupPosition:
             "ids": dict(sorted(self.ids.known.items())),
             "stamps": by_topic(self.stamps),
             "gaps": self.gaps.plain,
-            "memory": self.decoding.decoder.memory,
         }
         plain = {"lanes": self._source.lanes, "topics": by_topic(offsets)}
         return json.dumps(plain | {name: one for name, one in more.items() if one}, separators=(",", ":"))

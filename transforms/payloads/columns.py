@@ -16,7 +16,6 @@ several units is no series of readings: OCPP sends volts, amperes and watt-hours
 from __future__ import annotations
 
 import datetime as dt
-import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -292,7 +291,7 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
     if place.level is None:
         return texts
     level = place.level
-    return [None if one is None else level_of(str(one), level) for one in texts]
+    return [None if one is None else level_of(one, level) for one in texts]
 
 
 def _whole_text(payload: bytes | None) -> Any:
@@ -344,31 +343,11 @@ def _instant(stamp_us: int) -> dt.datetime | None:
         return None
 
 
-#: Event Hubs hands the annotations of an AMQP message on in AMQP's own encoding, whose first byte is a type.
-_AMQP_SHORT_TEXT = (0xA1, 0xA3)
-_AMQP_LONG_TEXT = (0xB1, 0xB3)
-_AMQP_TIME = 0x83
-_AMQP_TIME_BYTES = 9
-_LONG_HEAD = 5
-
-
-def text_of(value: bytes | None) -> Any:
-    """The bytes of a header or key as text, or as an instant where they are AMQP's; ``None`` if they are neither.
-
-    The type bytes of AMQP begin no text in UTF-8, so nothing is read in two ways.
-    """
-    if not value:
-        return None
-    kind = value[0]
+def text_of(value: bytes | None) -> str | None:
+    """The bytes of a header or key as text; ``None`` if they are none."""
     try:
-        if kind in _AMQP_SHORT_TEXT and len(value) > 1 and value[1] == len(value) - 2:
-            return value[2:].decode("utf-8")
-        if kind in _AMQP_LONG_TEXT and struct.unpack_from(">I", value, 1)[0] == len(value) - _LONG_HEAD:
-            return value[_LONG_HEAD:].decode("utf-8")
-        if kind == _AMQP_TIME and len(value) == _AMQP_TIME_BYTES:
-            return _instant(1_000 * struct.unpack(">q", value[1:])[0])
-        return value.decode("utf-8")
-    except (UnicodeDecodeError, struct.error):
+        return value.decode("utf-8") if value else None
+    except UnicodeDecodeError:
         return None
 
 

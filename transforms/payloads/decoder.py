@@ -4,14 +4,13 @@ Whatever a message holds, it never raises: a message that cannot be read is one 
 some of whose readings are none. Nothing of a message's content is in what is said of it.
 
 :class:`Trial` explains what a mapping makes of single messages, for the author of the mapping. Each message is decoded
-as a job decodes it, by itself and in order, so that a birth of Sparkplug holds for what comes after it. A counter is
-shown as it stands, and names are shown in clear.
+as a job decodes it, by itself. A counter is shown as it stands, and names are shown in clear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,41 +39,29 @@ from .parsing import (
     csv_parser,
     msgpack_parser,
     parse_json,
-    parse_lines,
     parse_ndjson,
     plugin_parser,
-    remote_write_parser,
     unpacked,
     xml_parser,
 )
 
 if TYPE_CHECKING:
     from .presets.json_documents import Wanted
-    from .presets.sparkplug import Births
 
 
 #: From messages, and the numbers of those with a payload, to their readings.
 PayloadFormat = Callable[[Messages, list[int]], list[Rows]]
 
 #: Units of the times of the presets that have numbers.
-_UNITS: dict[str, Literal["ms", "ns"]] = {"thingsboard": "ms", "edgex": "ns", "sparkplug": "ms"}
-
-
-def births_of(readings: Readings, memory: str) -> Births | None:
-    """What is remembered of births; ``None`` under presets that have none."""
-    if readings.preset != "sparkplug":
-        return None
-    from .presets.sparkplug import Births
-
-    return Births(_name_of(readings), readings.remember, memory)
+_UNITS: dict[str, Literal["ms", "ns"]] = {"thingsboard": "ms", "edgex": "ns"}
 
 
 def payload_format_of(
-    readings: Readings, timezone: str, group: str | None, schemas: SchemaLookup | None, births: Births | None
+    readings: Readings, timezone: str, group: str | None, schemas: SchemaLookup | None
 ) -> PayloadFormat:
     """What parses messages."""
     if readings.preset in NAMED:
-        return _named(readings, timezone, None if group is None else readings.attributes[group], births)
+        return _named(readings, timezone, None if group is None else readings.attributes[group])
     try:
         mapping = Mapping.of(readings, group)
     except ValueError as error:
@@ -110,8 +97,6 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
     "ndjson": lambda _: parse_ndjson,
     "csv": lambda readings: csv_parser(readings.columns, readings.delimiter),
-    "line-protocol": lambda _: parse_lines,
-    "prometheus-remote-write": lambda readings: remote_write_parser(readings.max_bytes),
     "cbor": lambda _: cbor_parser(),
     "msgpack": lambda _: msgpack_parser(),
 }
@@ -149,12 +134,12 @@ def _name_of(readings: Readings) -> str:
     return DEFAULT_UNIT
 
 
-def _named(readings: Readings, timezone: str, group: str | Place | None, births: Births | None) -> PayloadFormat:
+def _named(readings: Readings, timezone: str, group: str | Place | None) -> PayloadFormat:
     """The payload format of a preset that parses payloads by itself."""
     from .presets.json_documents import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
-    find = _finder(readings, name, births)
+    find = _finder(readings, name)
 
     def rows(messages: Messages, chosen: list[int]) -> list[Rows]:
         def beside(place: Place | Constant) -> dict[int, Any]:
@@ -171,13 +156,9 @@ def _named(readings: Readings, timezone: str, group: str | Place | None, births:
     return rows
 
 
-def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[Messages, list[int], Wanted], RowList]:
+def _finder(readings: Readings, name: str) -> Callable[[Messages, list[int], Wanted], RowList]:
     """What finds the readings of a preset, whose module is imported here: a job has one preset or none."""
     preset = str(readings.preset)
-    if births is not None:
-        from .presets.sparkplug import sparkplug_rows
-
-        return lambda messages, chosen, wanted: sparkplug_rows(messages, chosen, births, wanted)
     if preset == "dsmr":
         from .presets.dsmr import check_codes, dsmr_rows
 
@@ -197,13 +178,6 @@ def _finder(readings: Readings, name: str, births: Births | None) -> Callable[[M
         return lambda messages, chosen, wanted: cim_rows(
             documents(_payloads(messages, chosen), chosen), wanted, registers=counted
         )
-    if preset == "senml":
-        from .presets.json_documents import parse_senml, senml_rows
-
-        cbor = cbor_parser()
-        return lambda messages, chosen, wanted: senml_rows(
-            messages, parse_senml(_payloads(messages, chosen), chosen, cbor), wanted
-        )
     from .presets.json_documents import edgex_rows, ngsi_rows, thingsboard_rows
 
     walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
@@ -222,7 +196,6 @@ class PayloadDecoder(MessageDecoder):
         group: the attribute, or path, with the group; ``None`` without groups.
         lateness_us: how long windows wait for late readings, for registers.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
-        begun: what is remembered at the beginning, as :attr:`memory` gave it.
     """
 
     readings: Readings
@@ -231,7 +204,6 @@ class PayloadDecoder(MessageDecoder):
     grid: SlotGrid | None = None
     lateness_us: int = 0
     schemas: SchemaLookup | None = None
-    begun: str = field(default="", repr=False, compare=False)
 
     @classmethod
     def of(cls, settings: Settings, *, group: str | None = None, schemas: SchemaLookup | None = None) -> PayloadDecoder:
@@ -273,17 +245,12 @@ class PayloadDecoder(MessageDecoder):
             return 0
         return _lookback_slots(self.grid, self.lateness_us) * self.grid.interval_us
 
-    def fresh(self, memory: str = "") -> PayloadDecoder:
-        """The decoder for one reader: no register of another position is in its memory, and the births of this one are.
+    def fresh(self) -> PayloadDecoder:
+        """The decoder for one reader: no register of another position is in its memory.
 
         Registers come back by reading again what :attr:`lookback_us` says.
         """
-        return replace(self, begun=memory)
-
-    @property
-    def memory(self) -> str:
-        """The births, which may lie too far back to be read again."""
-        return self._worker.memory if "_worker" in self.__dict__ else self.begun
+        return replace(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this worker."""
@@ -303,10 +270,7 @@ class _Worker:
             raise SettingsError(str(error)) from None
         self._limit = readings.max_bytes
         self._packed = readings.compression is not None
-        self._births = births_of(readings, decoder.begun)
-        self._payload_format = payload_format_of(
-            readings, decoder.timezone, decoder.group, decoder.schemas, self._births
-        )
+        self._payload_format = payload_format_of(readings, decoder.timezone, decoder.group, decoder.schemas)
         self._registers: Registers | None = None
         scale = readings.scale
         if isinstance(readings.value, RegisterValue):
@@ -396,10 +360,6 @@ class _Worker:
             held += len(body)
         if some:
             yield some, opened
-
-    @property
-    def memory(self) -> str:
-        return "" if self._births is None else self._births.text
 
 
 def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
@@ -525,7 +485,7 @@ class Trial:
     def _text(self, place: object) -> str:
         if isinstance(place, Constant):
             return f"constant {place.constant}"
-        if place is None or (isinstance(place, str) and self._readings.preset in {"dsmr", "sparkplug"}):
+        if place is None or (isinstance(place, str) and self._readings.preset == "dsmr"):
             return f"preset {self._readings.preset}" + ("" if place is None else f", {place}")
         return f"path {place}" if isinstance(place, str) else place_text(place)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
@@ -74,8 +74,8 @@ class MessageDecoder(ABC):
     """Parses messages; a plain value that travels to any worker.
 
     One that remembers something of earlier messages must not remember what came behind a position to which its reader
-    is taken back. So each reader takes a decoder of its own by :meth:`fresh`, begun with the :attr:`memory` that its
-    position carries, and reads again what :attr:`lookback_us` says.
+    is taken back. So each reader takes a decoder of its own by :meth:`fresh`, and reads again what :attr:`lookback_us`
+    says.
     """
 
     @abstractmethod
@@ -86,14 +86,9 @@ class MessageDecoder(ABC):
             SourceAwayError: something else is needed for it and is away; the same messages are given again later.
         """
 
-    def fresh(self, memory: str = "") -> MessageDecoder:  # noqa: ARG002 - of those that remember something
-        """A decoder of the same kind for one reader, which remembers nothing but what it is given."""
+    def fresh(self) -> MessageDecoder:
+        """A decoder of the same kind for one reader, which remembers nothing."""
         return self
-
-    @property
-    def memory(self) -> str:
-        """What a position must carry of the messages before it, because it may lie too far back to be read again."""
-        return ""
 
     @property
     def lookback_us(self) -> int:
@@ -108,28 +103,23 @@ class MessageDecoder(ABC):
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
-#: The share of the memory that names without proof may always have is one in so many. No value may weigh more: a single
-#: one would take the place of those that have proved themselves.
-SHARE = 4
+#: The share of the memory that names without proof may always have is one in so many.
+_SHARE = 4
 
 
 class Bounded(Generic[Name, Value]):
     """Values by name; it belongs to one worker.
 
     Args:
-        limit: how much is kept, at least 1.
-        weigh: how much of it a value takes, at most the limit over :data:`SHARE`.
+        limit: how many are kept, at least 1.
         forgotten: is given each value that is forgotten for another.
     """
 
-    def __init__(
-        self, limit: int, weigh: Callable[[Value], int] = lambda _: 1, forgotten: Callable[[Value], None] | None = None
-    ) -> None:
-        self._limit, self._weigh, self._forgotten = limit, weigh, forgotten
+    def __init__(self, limit: int, forgotten: Callable[[Value], None] | None = None) -> None:
+        self._limit, self._forgotten = limit, forgotten
         # names without proof, and those that have proved themselves; a plain dictionary looks for its oldest entry
         # through all that were taken out before it
         self._tiers: tuple[OrderedDict[Name, Value], OrderedDict[Name, Value]] = OrderedDict(), OrderedDict()
-        self._weights = [0, 0]
 
     def __len__(self) -> int:
         """How many names."""
@@ -145,32 +135,19 @@ class Bounded(Generic[Name, Value]):
         """The names, those first that would go first."""
         return list(chain(*self._tiers))
 
-    def values(self) -> Iterator[Value]:
-        """The values, in the same order."""
-        return chain.from_iterable(tier.values() for tier in self._tiers)
-
     def keep(self, name: Name, value: Value, *, proved: bool = False) -> int:
         """Keep a value as that of the latest name; how many other names were forgotten for it."""
         proved = proved or name in self._tiers[1]
-        for tier in (0, 1):
-            if name in self._tiers[tier]:
-                self._drop(tier, name)
+        for one in self._tiers:
+            one.pop(name, None)
         self._tiers[proved][name] = value
-        self._weights[proved] += self._weigh(value)
         forgotten = 0
-        while sum(self._weights) > self._limit:
-            tier = int(self._weights[0] * SHARE <= self._limit)
-            # the name that did not come for longest; only this one may be left
-            found = next(((one, at) for one in (tier, 1 - tier) for at in self._tiers[one] if at != name), None)
-            if found is None:
-                break
-            gone = self._drop(*found)
+        while len(self) > self._limit:
+            tier = int(len(self._tiers[0]) * _SHARE <= self._limit)
+            # the name that did not come for longest
+            of, gone = next((one, at) for one in (tier, 1 - tier) for at in self._tiers[one] if at != name)
+            value = self._tiers[of].pop(gone)
             if self._forgotten is not None:
-                self._forgotten(gone)
+                self._forgotten(value)
             forgotten += 1
         return forgotten
-
-    def _drop(self, tier: int, name: Name) -> Value:
-        value = self._tiers[tier].pop(name)
-        self._weights[tier] -= self._weigh(value)
-        return value

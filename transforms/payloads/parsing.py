@@ -1,17 +1,12 @@
-"""Payloads to plain values: JSON, lines of JSON, CSV, the line protocol, CBOR, MessagePack, XML, and plug-ins.
+r"""Payloads to plain values: JSON, lines of JSON, CSV, CBOR, MessagePack, XML, and plug-ins.
 
 Each document becomes plain values, so that paths mean the same in every format. A line that cannot be read makes its
 message a reject; its other lines count. All formats take time in proportion to the payload. Whatever the function of a
 plug-in does with a message is about this message alone: an error, or a value that no document of JSON could hold, makes
 it one reject, counted once.
 
-Prometheus remote write 1.0 is a ``WriteRequest`` in protobuf, packed by snappy's block format. Each time series becomes
-``{"labels": {NAME: VALUE}, "samples": [{"value": V, "timestamp": MS}]}``; the metric's name is the label ``__name__``.
-A sample with the staleness marker says that a series has ended and is left out. The block says how many bytes it holds,
-and no more than a message may have are unpacked.
-
->>> line_values("power,meter=m7 kw=1.5,phase=1i 1767614400000000000")
-{'measurement': 'power', 'tags': {'meter': 'm7'}, 'fields': {'kw': 1.5, 'phase': 1}, 'time': 1767614400000000000}
+>>> parse_ndjson([b'{"kw": 1}\n{"kw": 2}'], [7])
+Parsed(values=[{'kw': 1}, {'kw': 2}], message=[7, 7], bad={}, stamps=None)
 """
 
 from __future__ import annotations
@@ -21,10 +16,9 @@ import gc
 import io
 import json
 import re
-import struct
 import sys
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
@@ -43,7 +36,6 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.plugins import PAYLOAD_PLUGINS
 from ..common.batches import finite_float
-from ..formats.avro import snappy_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +229,7 @@ def unpacked(payload: bytes, most: int) -> bytes:
 
 def parse_ndjson(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
     """Parse payloads whose lines are JSON documents; empty lines are none."""
-    return _several(payloads, numbers, partial(_each_line, parse=parse_json_text))
+    return _several(payloads, numbers, _json_lines)
 
 
 def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[bytes], Iterable[Any]]) -> Parsed:
@@ -248,22 +240,19 @@ def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[
             for one in read(payload):
                 parsed.values.append(one)
                 parsed.message.append(number)
-        except TooLargeError:
-            parsed.bad[number] = RejectReason.TOO_LARGE
         except Exception:  # noqa: BLE001 - whatever a parser raises is about this message alone
             parsed.bad[number] = RejectReason.MALFORMED_ROW
     return parsed
 
 
-def _each_line(payload: bytes, parse: Callable[[bytes], Any], remark: bytes | None = None) -> Iterator[Any]:
-    """What the lines of a payload hold but for blanks and remarks; a bad one is an error when the others are read."""
+def _json_lines(payload: bytes) -> Iterator[Any]:
+    """What the lines of a payload hold but for blank ones; a bad one is an error when the others are read."""
     broken = False
     for line in payload.split(b"\n"):
-        text = line.lstrip()
-        if not text or (remark is not None and text.startswith(remark)):
+        if not line.lstrip():
             continue
         try:
-            yield parse(line)
+            yield parse_json_text(line)
         except Exception:  # noqa: BLE001 - whatever a parser raises is about this line alone
             broken = True
     if broken:
@@ -290,75 +279,6 @@ def _csv_rows(payload: bytes, columns: Sequence[str], delimiter: str) -> Iterato
         raise ValueError("a row of another width")
 
 
-#: A part of a line up to a blank, a comma or an equals sign that no backslash stands before; linear in its text.
-_PART = re.compile(r"(?:[^\\ ,=]|\\.|\\$)+")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_BARE = re.compile(r"[^ ,]+")
-_ESCAPED = re.compile(r"\\([ ,=\"\\])")
-_INTEGER = re.compile(r"[+-]?\d{1,20}")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
-_TRUE, _FALSE = {"t", "T", "true", "True", "TRUE"}, {"f", "F", "false", "False", "FALSE"}
-
-
-def parse_lines(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-    """Parse payloads of InfluxDB's line protocol; a text value has no line end in it."""
-    parse = partial(_each_line, parse=lambda line: line_values(line.decode("utf-8")), remark=b"#")
-    return _several(payloads, numbers, parse)
-
-
-def line_values(line: str) -> dict[str, Any]:
-    """What a line of the line protocol holds: measurement, tags, fields and the time as an integer or ``None``."""
-    line = line.strip()
-    name, at = _part(line, 0)
-    tags: dict[str, str] = {}
-    while line[at : at + 1] == ",":
-        key, at = _part(line, at + 1)
-        tags[key], at = _part(line, _behind(line, at, "="))
-    at = _behind(line, at, " ")
-    fields: dict[str, Any] = {}
-    while True:
-        key, at = _part(line, at)
-        fields[key], at = _value(line, _behind(line, at, "="))
-        if line[at : at + 1] != ",":
-            break
-        at += 1
-    stamp = line[at:].strip()
-    if stamp and (line[at] != " " or not _INTEGER.fullmatch(stamp)):
-        raise ValueError("no time")
-    return {"measurement": name, "tags": tags, "fields": fields, "time": int(stamp) if stamp else None}
-
-
-def _part(line: str, at: int) -> tuple[str, int]:
-    found = _PART.match(line, at)
-    if found is None:
-        raise ValueError("no name")
-    text = found[0]
-    return (_ESCAPED.sub(r"\1", text) if "\\" in text else text), found.end()
-
-
-def _behind(line: str, at: int, mark: str) -> int:
-    if line[at : at + 1] != mark:
-        raise ValueError(f"no {mark!r}")
-    return at + 1
-
-
-def _value(line: str, at: int) -> tuple[Any, int]:
-    quoted = _QUOTED.match(line, at)
-    if quoted is not None:
-        return _ESCAPED.sub(r"\1", quoted[1]), quoted.end()
-    found = _BARE.match(line, at)
-    if found is None:
-        raise ValueError("no value")
-    text = found[0]
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE, found.end()
-    if text[-1] in "iu" and _INTEGER.fullmatch(text[:-1]):
-        return int(text[:-1]), found.end()
-    if not _NUMBER.fullmatch(text):
-        raise ValueError("no number")
-    return clamped(text), found.end()
-
-
 #: Elements of an array of MessagePack: the library makes room for all of them before it reads one.
 _MOST_ELEMENTS = 1 << 16
 
@@ -381,79 +301,6 @@ def msgpack_parser() -> Parser:
         )
 
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
-KINDS = descriptor_pb2.FieldDescriptorProto
-
-#: Of each message of a protobuf schema the fields: name, number, kind or the name of a message, and whether repeated.
-ProtobufFields = Mapping[str, Sequence[tuple[str, int, Any, bool]]]
-
-
-def protobuf_class(package: str, root: str, syntax: str, messages: ProtobufFields, oneof: Collection[str] = ()) -> Any:
-    """The class of a message of a protobuf schema, without generated code; the fields of ``oneof`` are one's forms."""
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
-    for message, fields in messages.items():
-        made = file.message_type.add(name=message)
-        for name, number, kind, repeated in fields:
-            one = made.field.add(
-                name=name, number=number, label=KINDS.LABEL_REPEATED if repeated else KINDS.LABEL_OPTIONAL
-            )
-            if isinstance(kind, str):
-                one.type, one.type_name = KINDS.TYPE_MESSAGE, f".{package}.{kind}"
-            else:
-                one.type = kind
-            if name in oneof:
-                one.oneof_index = 0
-        if any(name in oneof for name, *_ in fields):
-            made.oneof_decl.add(name="value")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
-
-
-#: What is read of a write request. Version 2 has symbols, and is refused.
-_WRITE_REQUEST: ProtobufFields = {
-    "Label": (("name", 1, KINDS.TYPE_STRING, False), ("value", 2, KINDS.TYPE_STRING, False)),
-    "Sample": (("value", 1, KINDS.TYPE_DOUBLE, False), ("timestamp", 2, KINDS.TYPE_INT64, False)),
-    "TimeSeries": (("labels", 1, "Label", True), ("samples", 2, "Sample", True)),
-    "WriteRequest": (("timeseries", 1, "TimeSeries", True), ("symbols", 4, KINDS.TYPE_BYTES, True)),
-}
-
-#: The bits of the value that says that a series has ended.
-_STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
-
-
-def remote_write_parser(most: int) -> Parser:
-    """The parser of write requests."""
-    if not pa.Codec.is_available("snappy"):
-        raise SettingsError("readings.payload is prometheus-remote-write, and this pyarrow has no snappy")
-    codec = pa.Codec("snappy")
-    parse = protobuf_class("quiltstream.remotewrite", "WriteRequest", "proto3", _WRITE_REQUEST).FromString
-
-    def read(payload: bytes) -> list[dict[str, Any]]:
-        size = snappy_size(payload)
-        if size > most:
-            raise TooLargeError("too many bytes")
-        request = parse(codec.decompress(payload, decompressed_size=size, asbytes=True))
-        if request.symbols:
-            raise ValueError("remote write 2")
-        # a series without samples takes two bytes, and its document hundreds
-        return [_document(series) for series in request.timeseries if series.samples]
-
-    return partial(_several, read=read)
-
-
-def _document(series: Any) -> dict[str, Any]:
-    labels = {one.name: one.value for one in series.labels}
-    if len(labels) != len(series.labels):
-        raise ValueError("a label twice")
-    samples = [
-        {"value": one.value, "timestamp": one.timestamp}
-        for one in series.samples
-        # any number that is none may be the marker; which one it is say its bits
-        if one.value == one.value or struct.pack("<d", one.value) != _STALE
-    ]
-    return {"labels": labels, "samples": samples}
 
 
 _TOO_DEEP = "more levels than a payload may have"

@@ -97,7 +97,7 @@ class _FileReader(Reader):
         self._denied: dict[str, str] = {}
         self._came_us: int | None = None
         self._lost_us: int | None = at.get("lost")
-        self._rows = source.decoder.rows(at.get("memory", ""))
+        self._rows = source.decoder.rows()
 
     def read(self) -> SourceBatch | None:
         if self._batches is not None and self._half is not None:
@@ -267,8 +267,6 @@ class _FileReader(Reader):
         at: dict[str, Any] = {"half": None if self._half is None else asdict(self._half)}
         if self._lost_us is not None:
             at["lost"] = self._lost_us
-        if self._rows.memory:
-            at["memory"] = self._rows.memory
         # as JSON as it is: written out with each file, a hundred thousand keys would cost more than reading the file
         return f'{{"done":"{self._done.text}",{json.dumps(at, separators=(",", ":"))[1:]}'
 

@@ -227,8 +227,8 @@ def damaged(position: int) -> Decoded:
 class WaitingDecoder:
     """The decoder of one reader of messages, which wait while it needs something that is away."""
 
-    def __init__(self, decoder: MessageDecoder, memory: str) -> None:
-        self.decoder = decoder.fresh(memory)
+    def __init__(self, decoder: MessageDecoder) -> None:
+        self.decoder = decoder.fresh()
         self.waiting: str | None = None  # why messages wait
 
     def decoded(self, decode: Callable[[MessageDecoder], _Found]) -> _Found | None:

@@ -155,7 +155,7 @@ class FileDecoder:
     encoding: str = "utf-8"
     labels: Labels | None = None
 
-    def rows(self, memory: str = "") -> RowReader:  # noqa: ARG002 - of those that remember something
+    def rows(self) -> RowReader:
         """What turns raw rows into readings."""
         kind = RowDecoder if self.readings.wide is None else WideRows
         return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)

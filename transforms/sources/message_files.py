@@ -54,9 +54,9 @@ class MessageFileDecoder(FileDecoder):
         """What parses the messages."""
         return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
 
-    def rows(self, memory: str = "") -> RowReader:
+    def rows(self) -> RowReader:
         """What turns messages into readings."""
-        return MessageRows(self.payloads.fresh(memory))
+        return MessageRows(self.payloads)
 
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns; it is read as a whole."""
@@ -97,11 +97,6 @@ class MessageRows:
 
     def __init__(self, decoder: PayloadDecoder) -> None:
         self._decoder = decoder
-
-    @property
-    def memory(self) -> str:
-        """What a position must carry of the messages before it."""
-        return self._decoder.memory
 
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some messages."""

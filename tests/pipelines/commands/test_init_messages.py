@@ -28,7 +28,6 @@ from quiltstream.transforms.payloads.messages import Messages
 from ...present import present
 from ...transforms.kafka.fake import FakeBroker
 from ...transforms.payloads.payloads import NOON_MS, NOON_S, NOON_US, messages
-from ...transforms.payloads.sparkplug import metric, payload
 from ...transforms.payloads.test_cim import SMALL
 from ...transforms.payloads.test_recipes import case
 from ..jobs import Done, call, job
@@ -131,17 +130,6 @@ BY_MINUTE = {
         [{"id": f"m{at % 2}", "ts": NOON_S + at * 60, "total_kwh": 100 + at / 10} for at in range(30)],
         {"series": {"path": "id"}, "time": {"path": "ts"}, "value": {"register": {"path": "total_kwh"}}, "unit": "kWh"},
     ),
-    "the line protocol": (
-        [f"power,meter=m{at % 2} kw={at}.5,phase=1i {NOON_S + 60 * at}000000000" for at in range(8)],
-        {
-            "payload": "line-protocol",
-            "series": {"path": "tags.meter"},
-            "time": {"path": "time"},
-            "time_unit": "ns",
-            "value": {"path": "fields.kw"},
-            "unit": "kW",
-        },
-    ),
     "CSV": (
         [f"ts,meter,watt\n{NOON_S + 60 * at},m{at % 2},{at % 3}\n" for at in range(8)],
         {"payload": "csv", "series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "watt"}, "unit": "W"},
@@ -171,13 +159,6 @@ BY_MINUTE = {
             "value": {"path": "w"},
             "unit": "W",
         },
-    ),
-    "SenML": (
-        [
-            [{"bn": f"urn:dev:m{at % 2}:", "bt": NOON_S + 60 * at, "n": "power", "u": "W", "v": at}, {"n": "t", "v": 1}]
-            for at in range(6)
-        ],
-        {"preset": "senml", "value": "power"},
     ),
     "a gateway of ThingsBoard": (
         [
@@ -450,47 +431,9 @@ def test_several_kinds_of_devices_are_reported() -> None:
     assert any("other devices have a look" in text for text in said)
 
 
-def test_sparkplug_and_telegrams_are_presets_with_the_likeliest_value() -> None:
-    names = ["spBv1.0/plant/DBIRTH/edge/m1"]
-    body = payload(NOON_MS, metric("Voltage", kind=10, double=230.0), metric("Power", kind=10, double=7.5))
-    look = looked(sent(body, topics=names))
-    assert look.readings == {"preset": "sparkplug", "value": "Power"}
-    several = payload(NOON_MS, *(metric(f"Meter {at}/Power", kind=10, double=7.5) for at in range(3)))
-    assert looked(sent(several, topics=names)).readings == {"preset": "sparkplug", "value": "+/Power"}
+def test_telegrams_are_a_preset_with_the_likeliest_value() -> None:
     look = looked(sent(TELEGRAM))
     assert look.readings == {"preset": "dsmr", "value": "1-0:1.7.0", "unit": "kW", "time": {"stamp": True}}
-
-
-@pytest.mark.parametrize(
-    ("metrics", "value", "count"),
-    [
-        (["House/Ann/Power", "House/Bob/Power"], "+/+/Power", 2),
-        (["Ann Smith/Power"], "+/Power", 1),
-        (["!A/Power", "Bob/Power", "Power"], "+/Power", 2),
-        (["Energy/Ann", "Energy/Bob", "Ann/rssi"], "Energy/+", 2),
-        (["Ann/Active Power (W)", "Bob/Active Power (W)"], "+/Active Power (W)", 2),
-        (["Ann Power", "Bob", "Voltage"], "Voltage", 1),
-    ],
-)
-def test_a_metric_level_that_names_no_quantity_is_not_written(metrics: list[str], value: str, count: int) -> None:
-    body = payload(NOON_MS, *(metric(one, kind=10, double=7.5) for one in metrics))
-    given = sent(body, topics=["spBv1.0/plant/DBIRTH/edge/m1"])
-    look = looked(given)
-    assert written(look, given) == {"preset": "sparkplug", "value": value}
-    assert look.names == count
-
-
-def test_metrics_without_a_known_measure_are_named_by_the_caller() -> None:
-    body = payload(NOON_MS, *(metric(f"Ann/{one}", kind=10, double=7.5) for one in ("Bob", "P1")))
-    given = sent(body, topics=["spBv1.0/plant/DBIRTH/edge/m1"])
-    with pytest.raises(
-        CommandError, match=r"no metric with numbers in 1 messages .* such as --value '\+/Power'"
-    ) as told:
-        looked(given)
-    assert not [one for one in ("Ann", "Bob", "P1") if one in str(told.value)]
-    assert looked(given, value="+/P1").readings == {"preset": "sparkplug", "value": "+/P1"}
-    with pytest.raises(CommandError, match=r"--value '\+/P2' is no metric with numbers"):
-        looked(given, value="+/P2")
 
 
 def test_the_value_may_be_named_and_must_be_a_number() -> None:

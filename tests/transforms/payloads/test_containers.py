@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import random
 import struct
 import tracemalloc
@@ -13,7 +12,6 @@ from typing import Any
 
 import msgpack
 import numpy as np
-import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
@@ -21,13 +19,10 @@ from quiltstream.schemas.settings.base import problems_of
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
-from quiltstream.transforms.payloads.parsing import line_values, remote_write_parser
 
 from ...depth import NIGHT
 from .damage import Steps, counted_once, damaged
-from .payloads import FIRST, NOON_MS, NOON_NS, NOON_S, NOON_US, decode, messages, outcome
-from .remote_write import STALE, snappy, written
-from .sparkplug import block
+from .payloads import FIRST, NOON_S, NOON_US, decode, messages, outcome
 
 FLAT = {"series": "id", "time": "ts", "value": "kwh"}
 
@@ -74,51 +69,6 @@ def test_rows_of_csv_have_the_names_of_the_first_line_or_of_the_settings():
     bare = messages(f"m1;{NOON_S};1,5\nm2;{NOON_S};2")
     mapping = readings(payload="csv", columns=["id", "ts", "kwh"], delimiter=";", decimal=",")
     assert [(row[0], row[2]) for row in decode(mapping, bare)[0]] == [("m1", 1.5), ("m2", 2.0)]
-
-
-LINES = {
-    "power,meter=m7 kw=1.5 1": ("power", {"meter": "m7"}, {"kw": 1.5}, 1),
-    "power kw=1": ("power", {}, {"kw": 1.0}, None),
-    "p,a=1,b=2 c=3i,d=4u,e=t,f=FALSE,g=-1.5e3 -9": (
-        "p", {"a": "1", "b": "2"}, {"c": 3, "d": 4, "e": True, "f": False, "g": -1500.0}, -9),
-    r"my\ power,site\,b=x\=y\ z text=\"": None,
-    r'my\ power,site\,b=x\=y\ z text="a \"b\", c=d",v=1 5': (
-        "my power", {"site,b": "x=y z"}, {"text": 'a "b", c=d', "v": 1.0}, 5),
-    "p a=1e999": ("p", {}, {"a": 1.7976931348623157e308}, None),
-    **dict.fromkeys(["", "p", "p ", "p a", "p a=", "p, a=1", "p,b a=1", "p a=1,", "p a=1 x", "p a=1 1 2", "p a=1_0",
-                     "p a=nan", 'p a="x', "p a=1,b", "p a=--1", ",a=1 b=1"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", LINES)
-def test_a_line_of_the_line_protocol_is_parsed(text: str):
-    expected = LINES[text]
-    if expected is None:
-        with pytest.raises(ValueError, match="no "):
-            line_values(text)
-    else:
-        assert line_values(text) == dict(zip(("measurement", "tags", "fields", "time"), expected, strict=True))
-
-
-def test_lines_of_the_line_protocol_are_readings_by_paths():
-    mapping = Readings.model_validate(
-        {
-            "payload": "line-protocol",
-            "series": "tags.meter",
-            "time": {"first": ["time", {"stamp": True}]},
-            "time_unit": "ns",
-            "value": "fields.kw",
-            "where": [{"path": "measurement", "equals": "power"}],
-        }
-    )
-    given = messages(
-        f"# a remark\npower,meter=m1 kw=1.5 {NOON_NS + 1_000}\n\ncpu,host=a idle=1\npower,meter=m2 kw=2\n",
-        "power,meter=m3 kw=3\npower,meter",
-        stamps_us=[NOON_US, NOON_US],
-    )
-    rows, rejects = decode(mapping, given)
-    assert rows == [("m1", NOON_US + 1, 1.5), ("m2", NOON_US, 2.0), ("m3", NOON_US, 3.0)]
-    assert rejects == [(1, "malformed-row")]
 
 
 def test_messagepack_is_read_as_json_is():
@@ -201,14 +151,6 @@ def test_an_invalid_container_setting_is_named(document: dict[str, Any], message
 DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
     "ndjson": ({}, lambda count: "\n".join(line(id=f"m{at}") for at in range(count)).encode()),
     "csv": ({}, lambda count: ("id,ts,kwh\n" + f'"m1",{NOON_S},1.5\n' * count).encode()),
-    "line-protocol": (
-        {"series": "tags.id", "time": "time", "time_unit": "ns", "value": "fields.kwh"},
-        lambda count: (f'p,id=m\\ 1 kwh=1.5,text="a\\"b" {NOON_NS}\n' * count).encode(),
-    ),
-    "prometheus-remote-write": (
-        {"series": "labels.id", "time": "samples[*].timestamp", "time_unit": "ms", "value": "samples[*].value"},
-        lambda count: snappy(written(*[({"id": f"m{at}"}, [(1.5, NOON_MS)]) for at in range(count)])),
-    ),
     "msgpack": ({"value": "r[*]"}, lambda count: msgpack.packb({"id": "m1", "ts": NOON_S, "r": [1.5] * count}) or b""),
 }
 
@@ -244,40 +186,3 @@ def test_containers_are_decoded_in_linear_time(payload: str):
     small, large = messages(body(64)), messages(body(16 * 64))
     decoder.decode(small)
     assert Steps(lambda: decoder.decode(large)).count <= 16 * Steps(lambda: decoder.decode(small)).count
-
-
-METRICS = {"series": "labels.id", "time": "samples[*].timestamp", "time_unit": "ms", "value": "samples[*].value"}
-
-
-def test_write_requests_are_series_with_samples_without_staleness_markers():
-    request = written(
-        ({"__name__": "w", "id": "a"}, [(1.5, NOON_MS), (STALE, NOON_MS + 1), (2.5, NOON_MS + 2)]),
-        ({"__name__": "v", "id": "a"}, [(230.0, NOON_MS)]),
-        ({"__name__": "w", "id": "b"}, [(STALE, NOON_MS)]),
-        ({"__name__": "w", "id": "c"}, [(math.nan, NOON_MS)]),
-    )
-    made = readings(payload="prometheus-remote-write", **METRICS, where=[{"path": "labels.__name__", "equals": "w"}])
-    for packed in (snappy(request), pa.compress(request, codec="snappy", asbytes=True)):
-        rows, rejects = decode(made, messages(packed))
-        assert rows == [("a", NOON_US, 1.5), ("a", NOON_US + 2_000, 2.5)]
-        assert rejects == [(0, "not-finite")]
-
-
-def test_oversized_blocks_and_other_request_versions_are_rejects():
-    whole = written(({"id": "a"}, [(1.5, NOON_MS)]))
-    bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 1_000
-    version_2 = block(4, b"") + block(4, b"id") + block(5, b"")
-    twice = block(1, (block(1, block(1, b"id") + block(2, b"a"))) * 2 + block(2, b""))
-    given = messages(bomb, snappy(whole)[:-1], snappy(version_2), snappy(twice), b"", whole, snappy(b"\xff" * 9))
-    made = readings(payload="prometheus-remote-write", **METRICS)
-    assert decode(made, given) == ([], [(0, "too-large"), *((at, "malformed-row") for at in range(1, 7))])
-    assert decode(made, messages(snappy(b""))) == ([], [])
-
-
-def test_series_of_a_write_request_without_samples_are_skipped():
-    """Two bytes each, and three to a hundred of them in a block: their documents would take hundreds each."""
-    packed = pa.compress(
-        block(1, b"") * 100_000 + written(({"id": "a"}, [(1.5, NOON_MS)])), codec="snappy", asbytes=True
-    )
-    parsed = remote_write_parser(1_000_000)([packed], [0])
-    assert [one["labels"] for one in parsed.values] == [{"id": "a"}]

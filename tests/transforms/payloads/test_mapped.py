@@ -1031,9 +1031,6 @@ def test_units_of_avro_messages_are_compared_in_any_batch():
 
 
 def test_presets_with_units_in_messages_compare_them():
-    pack = [{"bn": "a/", "bt": NOON_S, "bu": "W", "n": "power", "v": 1}, {"n": "power", "u": "kW", "v": 1, "t": 1}]
-    assert decode(preset("senml"), dumped(pack)) == MIXED
-    assert decode(preset("senml"), dumped([pack[0], pack[1] | {"u": "W"}]))[1] == []
     event = {"deviceName": "m", "origin": NOON_MS * 1_000_000}
     watts = [{"resourceName": "power", "value": "1", "units": unit} for unit in ("W", "kW")]
     assert decode(preset("edgex"), dumped(event | {"readings": watts})) == MIXED

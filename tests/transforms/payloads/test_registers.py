@@ -140,13 +140,12 @@ def test_a_timestamp_of_a_wrong_clock_affects_no_other_slot():
     assert found == cells(decoder(), batches)
 
 
-def test_the_memory_of_registers_is_bounded():
+def test_the_slots_that_a_series_remembers_are_bounded():
     decoding = decoder(late_slots=3)
     for at in range(200):
-        decoding.decode(messages(message((at, float(at)))))
-    registers = decoding._worker._registers
-    assert registers is not None
-    assert [len(one) for one in registers._known.values()] == [12]
+        decoding.decode(messages(message((at + 0.25, float(at)))))
+    between = [bool(outcome(decoding, messages(message((at + 0.5, at + 0.5))))[0]) for at in (100, 180, 195)]
+    assert between == [False, False, True]
 
 
 def test_a_reader_with_sufficient_look_back_loses_nothing():
