@@ -8,7 +8,6 @@
     all checks of a job in their order, and Beam as the commands use it
 ``connectors``
     where a job reads and writes
-``plugins``, ``plugin_contract``
     what the author of a connector or a payload format imports, and the tests that an author inherits
 ``live``
     jobs that do not end

@@ -1186,7 +1186,7 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
     tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
     said = (
         ("recognised", look.called),
-        ("payload", whole.payload_name + (f", {whole.compression}" if whole.compression else "")),
+        ("payload", whole.payload + (f", {whole.compression}" if whole.compression else "")),
         ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
         ("time", f"{_said_place(whole.time)}{zoned}"),
         ("not read", look.unread and f"path {look.unread}{_UNREAD_TIME}"),

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import RECIPES, Readings
+from ...schemas.settings.mappings import RECIPES, Payload, Readings
 from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.columns import FIELDS, UNITS, level_of, power_of_ten, topics
@@ -43,7 +43,7 @@ _TRIED = 6
 #: Rises from which a value whose name is that of a counter is one, where it does not fall.
 _FEWEST_RISES = 5
 
-_FORMATS = ("json", "ndjson", "csv", "msgpack", "cbor")
+_FORMATS: tuple[Payload, ...] = ("json", "ndjson", "csv", "msgpack", "cbor")
 _GZIP = b"\x1f\x8b"
 
 #: Names of values, the ones that are most often meant first; of times that are none of the reading; of names that
@@ -381,7 +381,8 @@ def _delimiter_of(raw: list[bytes]) -> str:
 
 def _format_of(raw: list[bytes], schemas: SchemaLookup | None, delimiter: str) -> tuple[str | None, list[Any]]:
     """The first format by which most payloads are objects or arrays, and what they hold."""
-    for name in (*_FORMATS, *(("avro",) if schemas is not None else ())):
+    registered: tuple[Payload, ...] = () if schemas is None else ("avro",)
+    for name in (*_FORMATS, *registered):
         try:
             found = documents_of(name, raw, schemas, **({"delimiter": delimiter} if name == "csv" else {}))
         except SettingsError:  # a library is not installed

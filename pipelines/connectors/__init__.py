@@ -1,4 +1,4 @@
-"""Where a job reads and writes. A connector is a module; those of other distributions are plug-ins.
+"""Where a job reads and writes. A connector is a module.
 
 ``live``
     what a live source and a live sink must do, how those that settings name are loaded (``CONNECTORS`` in

@@ -2,7 +2,7 @@
 
 Each line of ``CONNECTORS`` (``schemas/settings/connectors.py``) names a module with two functions, ``source`` and
 ``sink``: those of this package are in this folder, and ``source.kafka`` and ``sink.kafka`` are ``kafka``; all formats
-of files and standard input are ``files``. Others come from plug-ins (``quiltstream.schemas.settings.plugins``). The
+of files and standard input are ``files``. The
 module is imported when the settings name it, so that a job loads the client and the decoders of its own broker only.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -20,7 +20,6 @@ from ...schemas.releases import release_ids
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink
 from ...schemas.settings.job import Settings
-from ...schemas.settings.plugins import CONNECTOR_PLUGINS
 from ...schemas.slots import SlotGrid
 from ...store.domain_changes import SourceId
 from ...store.exports import rows_of
@@ -142,24 +141,8 @@ class LiveSink(ABC):
         """
 
 
-_End = TypeVar("_End", LiveSource, LiveSink)
-
-
-def _made(
-    kind: str, function: Literal["source", "sink"], made_of: type[_End], settings: Settings, *given: object
-) -> _End:
-    """What a function of a connector's module makes, of this package's or a plug-in's."""
-    own, plugin = CONNECTORS.get(kind), None
-    if own is not None:
-        module = import_module(own.module)
-    elif (plugin := CONNECTOR_PLUGINS.named(kind)) is not None:
-        module = plugin.imported(function)
-    else:
-        raise SettingsError([f"no distribution that is installed here has the connector {kind!r}"])
-    made = getattr(module, function)(settings, *given)
-    if plugin is not None and not isinstance(made, made_of):
-        raise SettingsError([f"{plugin.text}: {function}() gives a {type(made).__name__}, not a {made_of.__name__}"])
-    return made
+def _sink(settings: Settings, field: Literal["sink", "rejects"], given: FileSink) -> LiveSink:
+    return import_module(CONNECTORS[given.kind]).sink(settings, field, given)
 
 
 def live_source(settings: Settings, group: str | None = None) -> LiveSource:
@@ -170,7 +153,7 @@ def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     """
     if settings.source is None or settings.readings is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    return _made(settings.source.kind, "source", LiveSource, settings, group)
+    return import_module(CONNECTORS[settings.source.kind]).source(settings, group)
 
 
 def live_sink(settings: Settings) -> LiveSink:
@@ -180,7 +163,7 @@ def live_sink(settings: Settings) -> LiveSink:
         SettingsError: there is none.
     """
     sink = sink_of(settings, live=True)
-    return _made(sink.kind, "sink", LiveSink, settings, "sink", sink)
+    return _sink(settings, "sink", sink)
 
 
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
@@ -190,7 +173,7 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
         SettingsError: there is no sink.
     """
     rejects: FileSink | None = settings.rejects
-    made = None if rejects is None else _made(rejects.kind, "sink", LiveSink, settings, "rejects", rejects)
+    made = None if rejects is None else _sink(settings, "rejects", rejects)
     return live_sink(settings), made
 
 

@@ -4,7 +4,7 @@
     the two documents
 ``connectors``, ``mappings``, ``model``
     sections of a job: sources and sinks, where a message has its reading and which preset, models that a job estimates
-``places``, ``plugins``
+``places``
     where a part of a reading is, with the operators; connectors and payload formats of other distributions
 ``recipes`` (a folder of YAML)
     presets that are mappings

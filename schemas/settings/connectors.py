@@ -13,16 +13,30 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ..slots import parse_duration, parse_instant
-from .base import Duration, Instant, Name, Section, SettingsError
-from .plugins import CONNECTOR_PLUGINS, Connector, ConnectorSection, checked_section
+from .base import Duration, Instant, Name, Section
 from .secrets import Option, checked_options
+
+
+class ConnectorSection(Section):
+    """The settings of a source or a sink that is no files."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it reads or writes, in words, without a secret."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that tell apart what is read and written there: no sink may have a name of the source."""
+        return (self.place,)
+
 
 _STARTS = ("earliest", "latest", "group")
 
@@ -281,44 +295,17 @@ class PubSubSink(ConnectorSection):
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
 
-_FILES = Connector("quiltstream.pipelines.connectors.files")
-
-#: The connectors of this package, by their names in settings; others come from plug-ins.
-CONNECTORS: dict[str, Connector] = {
-    **dict.fromkeys((*FILE_FORMATS, "stdin"), _FILES),
-    "kafka": Connector("quiltstream.pipelines.connectors.kafka", KafkaSource, KafkaSink),
-    "pubsub": Connector("quiltstream.pipelines.connectors.pubsub", PubSubSource, PubSubSink),
+#: The connectors by their names in settings: the module with the functions ``source(settings, group)`` and
+#: ``sink(settings, field, given)``, which a job imports; settings are checked without the client of a broker.
+CONNECTORS: dict[str, str] = {
+    **dict.fromkeys((*FILE_FORMATS, "stdin"), "quiltstream.pipelines.connectors.files"),
+    "kafka": "quiltstream.pipelines.connectors.kafka",
+    "pubsub": "quiltstream.pipelines.connectors.pubsub",
 }
 
 
 class _OneConnector(Section):
-    """A section with a setting for each connector, of which one is given; those of plug-ins are its extra fields."""
-
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
-    #: which section of a connector it takes
-    end: ClassVar[Literal["source", "sink"]]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plugged(cls, given: Any) -> Any:
-        """The sections of plug-ins checked; what no plug-in has the name of is a mistake."""
-        if not isinstance(given, dict):
-            return given
-        known = {name: value for name, value in given.items() if name in cls.model_fields}
-        wrong: list[InitErrorDetails] = []
-        for name, value in given.items():
-            plugin = None if name in known else CONNECTOR_PLUGINS.named(str(name))
-            if plugin is not None:
-                section: type[ConnectorSection] | None = getattr(plugin.made, cls.end)
-                if section is None:
-                    raise SettingsError([f"{cls.end}.{name}: {plugin.text} has no {cls.end}; name another one"])
-                if value is not None:
-                    known[name] = checked_section(name, section, value)
-            elif name not in known:
-                wrong.append({"type": "extra_forbidden", "loc": (name,), "input": value})
-        if wrong:
-            raise ValidationError.from_exception_data(cls.__name__, wrong)
-        return known
+    """A section with a setting for each connector, of which one is given."""
 
     @property
     def kind(self) -> str:
@@ -330,8 +317,7 @@ class _OneConnector(Section):
 
     @property
     def _kinds(self) -> tuple[str, ...]:
-        own = (name for name in CONNECTORS if name in type(self).model_fields)
-        return (*own, *(self.model_extra or ()))
+        return tuple(name for name in CONNECTORS if name in type(self).model_fields)
 
     @property
     def section(self) -> ConnectorSection | None:
@@ -354,8 +340,6 @@ Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="betwee
 
 class FileSource(_OneConnector):
     """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
-
-    end = "source"
 
     parquet: Paths = None
     csv: Paths = None
@@ -399,8 +383,8 @@ class FileSource(_OneConnector):
 
     @property
     def may_end(self) -> bool:
-        """Whether it may come to an end by itself: standard input does, and the reader of a plug-in may."""
-        return bool(self.stdin) or self.kind not in CONNECTORS
+        """Whether it may come to an end by itself, as standard input does."""
+        return bool(self.stdin)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -413,8 +397,6 @@ class FileSource(_OneConnector):
 
 class FileSink(_OneConnector):
     """Where rows go: exactly one of the formats and a path, or a topic."""
-
-    end = "sink"
 
     parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
     csv: str | None = Field(default=None, description="path of the file; of the folder where the job is live")

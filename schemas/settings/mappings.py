@@ -23,7 +23,6 @@ from typing import Annotated, Any, Literal, cast
 import yaml
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
@@ -50,7 +49,6 @@ from .places import (
     paths_of,
     place_text,
 )
-from .plugins import PAYLOAD_PLUGINS, checked_section
 from .secrets import Pseudonyms
 
 #: Fields that say how the times of the recipe are written: they are of its own ``time`` only.
@@ -123,37 +121,8 @@ def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
     return added | {field: value for field, value in given.items() if value is not None}
 
 
-PAYLOADS = (
-    "json",
-    "ndjson",
-    "csv",
-    "cbor",
-    "msgpack",
-    "avro",
-    "avro-single",
-)
-
-
-def _payload(given: Any) -> Any:
-    """The name of a format of this package, or the section of a plug-in under its name."""
-    if given in PAYLOADS:
-        return given
-    name, settings = given, dict[str, Any]()
-    if isinstance(given, dict) and len(given) == 1:
-        ((name, settings),) = given.items()
-    plugin = PAYLOAD_PLUGINS.named(name) if isinstance(name, str) else None
-    if plugin is None:
-        raise ValueError(
-            f"{name if isinstance(name, str) else 'this'!r} is no format; write one of {', '.join(PAYLOADS)}, or the "
-            "name of a format that an installed distribution adds"
-        )
-    return {name: checked_section(str(name), plugin.made.section, {} if settings is None else settings)}
-
-
-Payload = Annotated[
-    Any, BeforeValidator(_payload), WithJsonSchema({"type": "string", "enum": list(PAYLOADS)}, mode="validation")
-]
-"""How the payload of a message is written: a name, or the section of a plug-in under its name."""
+Payload = Literal["json", "ndjson", "csv", "cbor", "msgpack", "avro", "avro-single"]
+"""How the payload of a message is written."""
 
 #: Presets that take the payload apart by a convention of its own, whose values have names.
 NAMED = ("thingsboard", "edgex", "ngsi-ld", "green-button", "cim", "dsmr")
@@ -325,7 +294,7 @@ def _named_problems(readings: Readings) -> list[str]:
     problems: list[str] = []
     preset = readings.preset
     if readings.payload != "json":
-        problems.append(f"readings.payload is {readings.payload_name}, and preset {preset} has its own; leave it out")
+        problems.append(f"readings.payload is {readings.payload}, and preset {preset} has its own; leave it out")
     problems += _named_time_problems(readings)
     if readings.time_format is not None or readings.time_unit != "s":
         problems.append(f"readings.time_unit or time_format is set, and preset {preset} has its own; leave it out")
@@ -550,11 +519,6 @@ class Readings(Section):
         if self.wide is not None:  # the columns that are left out are part of the file, as the others are
             form["wide"] = self.wide.columns
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
-
-    @property
-    def payload_name(self) -> str:
-        """The name of the payload's format."""
-        return next(iter(self.payload)) if isinstance(self.payload, dict) else self.payload
 
     @property
     def time_columns(self) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism, prism_arguments
 from .prometheus import find_prometheus
-from .redis_server import RedisServer, find_redis
 from .registry import find_registry
 
 if TYPE_CHECKING:
@@ -190,11 +189,3 @@ def flink_cluster(flink_programs: FlinkPrograms) -> Iterator[FlinkCluster]:
     cluster = FlinkCluster(flink_programs)
     yield cluster
     cluster.close()
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
-    """A running Redis of this test module's own."""
-    server = RedisServer(there(find_redis))
-    yield server
-    server.close()

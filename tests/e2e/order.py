@@ -25,7 +25,7 @@ LONGEST = (
 )
 
 #: What a push runs: the whole way from MQTT to Kafka by Flink and back with kills, jobs on Prism and Flink, the ledger
-#: on a server and its faults, TLS, alerts, a plug-in, and what a killed command leaves behind. The rest runs at night.
+#: on a server and its faults, TLS, alerts, and what a killed command leaves behind. The rest runs at night.
 SMOKE = (
     "test_gateway_kafka.py",
     "test_kafka_live.py::test_a_restarted_job_continues_the_record_and_sends_missing_rows",
@@ -38,7 +38,6 @@ SMOKE = (
     "test_live_prism.py::TestPrism::test_files_that_arrive_shuffled_within_the_lateness_and_twice_give_every_window",
     "test_orphans.py",
     "test_panes_prism.py",
-    "test_plugins.py",
     "test_postgres_faults.py",
     "test_postgres_store.py",
     "test_prometheus.py",

@@ -5,7 +5,7 @@
 ``mapped``
     the mappings of the settings: arrays, conditions, operators
 ``parsing``, ``avro``
-    forms of payloads, also those of plug-ins
+    forms of payloads
 ``presets``, ``meter_registers``
     the formats of platforms, and increments of cumulative registers
 """

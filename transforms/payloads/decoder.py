@@ -19,7 +19,7 @@ import numpy as np
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
-from ...schemas.settings.mappings import NAMED, Readings, check_message
+from ...schemas.settings.mappings import NAMED, Payload, Readings, check_message
 from ...schemas.settings.places import Condition, Constant, Do, Place, RegisterValue, Steps, place_text
 from ...schemas.slots import SlotGrid, format_instant, parse_duration
 from ..common.batches import Rejects
@@ -40,7 +40,6 @@ from .parsing import (
     msgpack_parser,
     parse_json,
     parse_ndjson,
-    plugin_parser,
     unpacked,
     xml_parser,
 )
@@ -88,11 +87,11 @@ def _parser(
         if mapping.is_plain:
             return AvroParser(lookup, mapping.paths, single=single)
         return AvroParser(lookup, _times_of(mapping), single=single, vectorised=False)
-    parse = _PARSERS.get(readings.payload_name, plugin_parser)(readings)
+    parse = _PARSERS[readings.payload](readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
 
 
-#: Of each way to write a payload as plain values, what makes its parser; other names are of plug-ins.
+#: Of each way to write a payload as plain values, what makes its parser.
 _PARSERS: dict[str, Callable[[Readings], Parser]] = {
     "json": lambda _: parse_json,
     "ndjson": lambda _: parse_ndjson,
@@ -102,7 +101,7 @@ _PARSERS: dict[str, Callable[[Readings], Parser]] = {
 }
 
 
-def documents_of(payload: str, bodies: Sequence[bytes], schemas: SchemaLookup | None = None, **how: Any) -> Parsed:
+def documents_of(payload: Payload, bodies: Sequence[bytes], schemas: SchemaLookup | None = None, **how: Any) -> Parsed:
     """What payloads hold as plain values, for the search of a mapping; ``how`` are more settings of ``readings``."""
     numbers = range(len(bodies))
     if payload != "avro":

@@ -1,9 +1,7 @@
-r"""Payloads to plain values: JSON, lines of JSON, CSV, CBOR, MessagePack, XML, and plug-ins.
+r"""Payloads to plain values: JSON, lines of JSON, CSV, CBOR, MessagePack and XML.
 
 Each document becomes plain values, so that paths mean the same in every format. A line that cannot be read makes its
-message a reject; its other lines count. All formats take time in proportion to the payload. Whatever the function of a
-plug-in does with a message is about this message alone: an error, or a value that no document of JSON could hold, makes
-it one reject, counted once.
+message a reject; its other lines count. All formats take time in proportion to the payload.
 
 >>> parse_ndjson([b'{"kw": 1}\n{"kw": 2}'], [7])
 Parsed(values=[{'kw': 1}, {'kw': 2}], message=[7, 7], bad={}, stamps=None)
@@ -22,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 from xml.etree.ElementTree import TreeBuilder
 
 import numpy as np
@@ -33,9 +31,6 @@ import pyarrow as pa
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Readings
-from ...schemas.settings.plugins import PAYLOAD_PLUGINS
-from ..common.batches import finite_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,44 +296,3 @@ def msgpack_parser() -> Parser:
         )
 
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
-_TOO_DEEP = "more levels than a payload may have"
-
-
-def plugin_parser(readings: Readings) -> Parser:
-    """The parser of the payload format that settings take from a plug-in."""
-    name = readings.payload_name
-    plugin = PAYLOAD_PLUGINS.named(name)
-    if plugin is None:
-        raise SettingsError(f"readings.payload is {name}, and no distribution that is installed here has this format")
-    parse: Any = plugin.imported("parser").parser(readings.payload[name])
-    if not callable(parse):
-        raise SettingsError(f"{plugin.text}: parser() gives no function; ask its author for one")
-    one = cast("Callable[[bytes], Any]", parse)
-    return lambda payloads, numbers: parse_each(payloads, numbers, lambda payload: checked_value(one(payload)))
-
-
-#: Integers from here on are floats, as the parser of JSON makes them: Python writes none of very many digits.
-_LARGE = 1 << 64
-
-
-def checked_value(value: Any, depth: int = _DEPTH) -> Any:
-    """A value made of mappings with names, lists, texts, numbers and nothing."""
-    if depth == 0:
-        raise ValueError(_TOO_DEEP)
-    if isinstance(value, dict):
-        return {_name(key): checked_value(one, depth - 1) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [checked_value(one, depth - 1) for one in value]
-    if type(value) is int and abs(value) >= _LARGE:
-        return finite_float(value)
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    raise ValueError("a value that is none of a document")
-
-
-def _name(key: Any) -> str:
-    if type(key) is not str:
-        raise ValueError("a name that is no text")
-    return key

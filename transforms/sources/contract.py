@@ -34,6 +34,7 @@ _AHEAD_US = 86_400_000_000
 
 #: Seconds from one attempt to reach a source that is away to the next, at most.
 LONGEST_PAUSE_S = 10.0
+_FIRST_PAUSE_S = 0.5
 
 _Found = TypeVar("_Found")
 
@@ -163,7 +164,6 @@ class Reader(ABC):
 class Attempts:
     """Attempts of a reader to reach its source: each that fails doubles the pause before the next."""
 
-    first_s: float = 0.5  # seconds of the first pause
     trouble: str | None = None  # why the last one failed; ``None`` if it did not
     failures: int = 0  # how many failed in a row
     due: float = 0.0  # monotonic seconds of the next one
@@ -176,7 +176,7 @@ class Attempts:
         [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
         """
         # an outage may be long, and a float has no power that large
-        pause = min(LONGEST_PAUSE_S, self.first_s * 2.0 ** min(self.failures, 10))
+        pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.failures, 10))
         self.failures += 1
         self.trouble, self.due = trouble, time.monotonic() + pause
         return pause

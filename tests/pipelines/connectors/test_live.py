@@ -103,6 +103,6 @@ def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
     fields = {*FileSource.model_fields, *FileSink.model_fields}
     assert fields - {"delimiter", "encoding"} == set(CONNECTORS)
     for one in CONNECTORS.values():
-        connector: Any = import_module(one.module)
+        connector: Any = import_module(one)
         assert callable(connector.source)
         assert callable(connector.sink)

@@ -138,7 +138,7 @@ def test_many_large_messages_are_parsed_some_at_a_time(monkeypatch: pytest.Monke
         ({"columns": ["a"]}, "readings.columns is of payload: csv"),
         ({"payload": "ndjson", "delimiter": ";"}, "readings.delimiter is of payload: csv"),
         ({"compression": "zip"}, "compression is 'zip'"),
-        ({"payload": "xml"}, "payload: 'xml' is no format; write one of json, ndjson"),
+        ({"payload": "xml"}, "payload is 'xml': input should be 'json', 'ndjson'"),
     ],
 )
 def test_an_invalid_container_setting_is_named(document: dict[str, Any], message: str):

@@ -161,9 +161,9 @@ def test_the_arrival_of_a_file_is_the_time_of_its_renaming(tmp_path):
 
 
 def test_attempts_go_on_at_the_longest_pause_however_long_an_outage_is() -> None:
-    attempts = Attempts(first_s=1.0)
-    assert [attempts.failed("away") for _ in range(5)] == [1.0, 2.0, 4.0, 8.0, 10.0]
+    attempts = Attempts()
+    assert [attempts.failed("away") for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
     assert {attempts.failed("away") for _ in range(2_000)} == {10.0}
     assert attempts.trouble == "away"
     attempts.succeeded()
-    assert (attempts.trouble, attempts.failed("gone")) == (None, 1.0)
+    assert (attempts.trouble, attempts.failed("gone")) == (None, 0.5)
