@@ -296,16 +296,6 @@ def faults() -> list[Fault]:
             "bits flipped anywhere in the file",
             (DAMAGE, "test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect", ""),
         ),
-        Fault(
-            "SQLite",
-            "any value of a flagged row changed",
-            (DAMAGE, "test_a_changed_value_of_a_flagged_row_is_detected_or_has_no_effect", ""),
-        ),
-        Fault(
-            "SQLite",
-            "every flagged row removed once",
-            (DAMAGE, "test_a_removed_flagged_row_is_detected_and_nothing_is_drawn_or_charged", ""),
-        ),
         Fault("SQLite", "made by two over an emptied one", (SQLITE_STORE, "test_two_jobs_that_make_a_ledger_over", "")),
         Fault(
             "SQLite",

@@ -44,7 +44,6 @@ KINDS = {
         "guides/operate-with-compose",
         "guides/*",
         "estimates",
-        "merging",
     ],
     "Reference": ["settings", "settings-fields", "cli", "releases", "ledger", "model"],
     "Explanation": [

@@ -191,25 +191,6 @@ def ledger_migrate(text: str) -> None:
     migrate(text)
 
 
-@ledger.command("merge")
-@click.argument("ledgers", metavar="LEDGER LEDGER...", nargs=-1, required=True)
-@click.option("-o", "--output", type=_FILE, required=True, help="SQLite file to write; it must not exist.")
-def ledger_merge(ledgers: tuple[str, ...], output: Path) -> None:
-    r"""Unite ledgers that were kept apart, in a new one.
-
-    Every charge of all of them counts: the same charge once, two charges of one window twice. What was published for
-    one place with two values is kept and flagged. If the budget is exceeded then, the domain is closed. Domains and
-    queries of one name must be the same in all. The ledgers given are not changed; use the new one from then on.
-
-    \b
-    Example:
-      quiltstream ledger merge north.db south.db -o ledger.db
-    """
-    from .commands.ledger import merge
-
-    merge(ledgers, output)
-
-
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="quiltstream", message="quiltstream %(version)s", help="Say the version.")
 def main() -> None:

@@ -15,7 +15,7 @@ class LedgerEntry:
     """One charge or refusal of record. It depends on the public schedule alone, so a list of them may be published.
 
     Attributes:
-        entry_id: random name minted when the entry was committed; a merge of two stores unites by it.
+        entry_id: random name minted when the entry was committed.
         sequence: position in the domain's account, from 1.
         domain: the series that one budget protects.
         query: the named statistic.

@@ -14,8 +14,6 @@
     engines, transactions and their errors, the SQLite file and where it may be, the version of the tables
 ``integrity``, ``verification``
     digests checked at each reading, and a whole ledger checked
-``merge``
-    ledgers that were kept apart, merged into a new one
 ``errors``
     the store's errors
 """

@@ -26,8 +26,8 @@ from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import Schedule
 from .address import watch_of
 from .codec import query_losses, query_schedule
-from .integrity import LINK, Chain, Row, broken, damaged, link_of
-from .recorded_rows import flagged_entries, queries_of, reservations_of
+from .integrity import LINK, Chain, Row, broken, damaged
+from .recorded_rows import queries_of, reservations_of
 from .specs import BeliefChange, DomainSpec
 from .tables import charges
 
@@ -81,22 +81,16 @@ class Account:
         The caller holds the domain's lock.
         """
         links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": self.sequence}))
-        flagged: list[Any] = []
         if self.sequence:
             if not links or links[0][:2] != (self.sequence, self.entry_id):
                 return False
             del links[0]
-        else:
-            # a merge made these when the ledger was new; there are no more of them later
-            flagged = _flagged_links(connection, domain)
-        if links or flagged:
-            self.enter(_in_order(links, flagged))
+        if links:
+            self.enter(links)
         if (self.sequence, self.chain.head) != (domain["last_sequence"], domain["head"]):
             return False
-        # only what is known to be as it was made is priced
-        for part in (flagged, links):
-            if part:
-                self.ledger.replay(spans_of(part))
+        if links:  # only what is known to be as it was made is priced
+            self.ledger.replay(spans_of(links))
         return True
 
     def enter(self, links: list[Any]) -> None:
@@ -112,27 +106,16 @@ def spans_of(links: Iterable[Any]) -> list[Span]:
 
 
 def charged_spans(connection: Connection, domain: Row) -> list[Span]:
-    """Everything that a domain was charged, what a merge flagged last: the order decides the last bit of a loss.
+    """Everything that a domain was charged.
 
     Raises:
         StoreDamaged: a charge was changed or removed.
     """
     links: list[Any] = list(connection.execute(_SINCE, {"domain_id": domain["id"], "sequence": 0}))
-    flagged = _flagged_links(connection, domain)
     made = Chain(domain["name"])
-    made.add(_in_order(links, flagged))
+    made.add(links)
     made.check(domain)
-    return [*spans_of(links), *spans_of(flagged)]
-
-
-def _in_order(links: list[Any], flagged: list[Any]) -> list[Any]:
-    """Charges in the order of the account: those that a merge flagged come where their numbers say.
-
-    Wherever a damaged number comes that is none, the chain is not the one on record.
-    """
-    if not flagged:
-        return links
-    return sorted([*links, *flagged], key=lambda link: link[0] if isinstance(link[0], int) else 0)
+    return spans_of(links)
 
 
 def account_of(connection: Connection, remembered: dict[int, Account], row: Row, domain: DomainSpec) -> Account:
@@ -172,8 +155,7 @@ def priced(
 def promised(connection: Connection, domain: Row) -> list[Priced]:
     """Everything the domain's budget is reserved for, in the order it was promised.
 
-    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once. What
-    a merge found charged a second time comes on top.
+    Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once.
     """
     asking = {row["id"]: row for row in queries_of(connection, domain)}
     found = chain.from_iterable(reservations_of.of_all(connection, list(asking.values())).values())
@@ -186,31 +168,22 @@ def promised(connection: Connection, domain: Row) -> list[Priced]:
             held.append(Priced(*part))
         else:
             held.append(priced(schedule, query_losses(query), start=row["start"], stop=row["stop"]))
-    return [*held, *_runs(spans_of(_flagged_links(connection, domain)))]
-
-
-def _flagged_links(connection: Connection, domain: Row) -> list[Any]:
-    return list(map(link_of, flagged_entries(connection, domain)))
+    return held
 
 
 def adjoined(spans: list[Span]) -> list[Span]:
     """The same density in every slot by few spans: one of them for windows of one density that adjoin, however many."""
-    return [(run.start, run.stop, run.epsilon_dp) for run in _runs(spans) if run.stop is not None]
-
-
-def _runs(spans: list[Span]) -> list[Priced]:
-    """The same windows as few schedules: one of them for windows that adjoin, however many."""
     starts_of: dict[tuple[int, float], list[int]] = {}
     for start, stop, epsilon_dp in spans:
         starts_of.setdefault((stop - start, epsilon_dp), []).append(start)
-    found: list[Priced] = []
+    found: list[Span] = []
     for (size, epsilon_dp), starts in starts_of.items():
         begun: dict[int, list[int]] = {}
         for start in sorted(starts):
             # a run that ends here goes on with this window
             ending = begun.get(start)
             begun.setdefault(start + size, []).append(ending.pop() if ending else start)
-        found += [Priced(size, size, first, stop, epsilon_dp) for stop, firsts in begun.items() for first in firsts]
+        found += [(first, stop, epsilon_dp) for stop, firsts in begun.items() for first in firsts]
     return found
 
 

@@ -31,9 +31,6 @@ from .specs import LENGTHS, BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
 
-#: In a merged ledger, what stands behind the random id of a charge that is not the only one under it.
-MARK = "~"
-
 #: Name of the calendar in a query's header on record.
 _CALENDAR = "calendar"
 
@@ -119,8 +116,6 @@ def domain_values(domain: DomainSpec) -> dict[str, Any]:
         "head": Chain(domain.name).head,
         "query_rows": 0,
         "event_rows": 0,
-        "flagged_charge_rows": 0,
-        "flagged_release_rows": 0,
     }
 
 
@@ -227,11 +222,6 @@ def names_bytes(names: Sequence[str]) -> bytes:
 def names_from_bytes(data: bytes) -> list[str]:
     """The inverse of :func:`names_bytes`."""
     return json.loads(zlib.decompress(data))
-
-
-def base_of(name: str) -> str:
-    """The random id that the name of a charge comes from."""
-    return name.split(MARK, 1)[0]
 
 
 @_decoding

@@ -602,7 +602,7 @@ _WRITTEN = (
 
 
 #: Tables that a job adds no row to, and those of which it changes rows: the counts of children, and what is drawn.
-_NOT_ADDED_TO = (tables.meta, tables.flagged_charges, tables.flagged_releases)
+_NOT_ADDED_TO = (tables.meta,)
 _CHANGED = (
     tables.meta,
     tables.domains,

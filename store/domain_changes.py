@@ -97,7 +97,7 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     values: dict[str, Any] = {"changes": changes_text((*domain.changes, change))}
     if found.after > found.before:
         # the entries say what was lost before
-        values["merged_loss"] = max(found.after, float(row["merged_loss"] or 0.0))
+        values["changed_loss"] = max(found.after, float(row["changed_loss"] or 0.0))
     alter(connection, tables.domains, row["id"], **values)
     set_reserved_loss(connection, row["id"], found.reserved_after)
     kind = "belief-joined" if change.slot is None else "belief-switched"

@@ -155,26 +155,6 @@ class SharedSeries(StoreError):  # noqa: N818 - the public name says what happen
         return error
 
 
-class MergeConflict(StoreError):  # noqa: N818 - the public name says what happened
-    """Two ledgers, named without passwords, have other content under one name, and are not merged."""
-
-    name: str = ""
-    field: str = ""
-    values: tuple[Any, Any] = (None, None)
-    ledgers: tuple[str, str] = ("", "")
-
-    @classmethod
-    def of(cls, name: str, field: str, values: tuple[Any, Any], ledgers: tuple[str, str]) -> Self:
-        """The error, with its message."""
-        error = cls(
-            f"{name}: {field} is {shown(values[0])} in ledger {ledgers[0]} and {shown(values[1])} in ledger "
-            f"{ledgers[1]}; under one name only equal things are united: keep both ledgers; what they tell together "
-            f"of a series that is in both is in no account"
-        )
-        error.name, error.field, error.values, error.ledgers = name, field, values, ledgers
-        return error
-
-
 class ChargeMismatch(StoreError):  # noqa: N818 - the public name says what happened
     """A release would not be what the recorded charge paid for; the job must stop."""
 

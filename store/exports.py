@@ -113,17 +113,6 @@ def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.f
 _FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jsonl": "jsonl"}
 
 
-def check_free(target: Path, what: str) -> None:
-    """See that nothing is where a new ledger is to be, nor beside it, where SQLite would play a log into it.
-
-    Raises:
-        ExportError: something is there.
-    """
-    for path in (f"{target}{end}" for end in ("", *BESIDE)):
-        if os.path.lexists(path):
-            raise ExportError(f"{path}: it exists, and {what} never replaces a file; choose another name")
-
-
 def back_up(
     target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]], check: Callable[[], None]
 ) -> None:
@@ -135,7 +124,9 @@ def back_up(
     """
     if not address.is_sqlite:
         raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
-    check_free(target, "a backup")
+    for path in (f"{target}{end}" for end in ("", *BESIDE)):  # SQLite would play a log beside it into it
+        if os.path.lexists(path):
+            raise ExportError(f"{path}: it exists, and a backup never replaces a file; choose another name")
     # a copy of damage would take the place of an earlier one that is whole
     check()
     part = whole_file(target, private=True)

@@ -51,17 +51,10 @@ _NAMED_BY = {
     tables.charges: ("sequence", "window_start"),
     tables.releases: ("window_start", "shard"),
     tables.roster_versions: ("start",),
-    tables.flagged_charges: ("sequence", "window_start"),
-    tables.flagged_releases: ("window_start", "shard"),
 }
 
 #: Tables whose digests leave the row's number out: nothing depends on it that does not hold it against other columns.
-_NUMBERED_LATE = frozenset(
-    {
-        *(tables.rosters, tables.reservations, tables.charges, tables.releases),
-        *(tables.flagged_charges, tables.flagged_releases),
-    }
-)
+_NUMBERED_LATE = frozenset({tables.rosters, tables.reservations, tables.charges, tables.releases})
 
 _LINK = struct.Struct(f">qqqqd{DIGEST_BYTES}s")
 _DRAWN = struct.Struct(f">I{DIGEST_BYTES}s")
@@ -95,7 +88,7 @@ def _digest(name: str, values: tuple[Any, ...], blobs: Sequence[Any]) -> bytes:
 
 
 def draw_digest(row: Row) -> str:
-    """What tells the draw of a block from another one of the same window and shard, also in a merged ledger."""
+    """What tells the draw of a block from another one of the same window and shard."""
     found = hashlib.blake2b(repr(("draw", row["completeness"])).encode(), digest_size=DIGEST_BYTES)
     found.update(row["block"])
     return found.hexdigest()

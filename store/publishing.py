@@ -137,9 +137,6 @@ class Charger:
     def _decide(self, window: Window, epsilon_dp: float) -> tuple[str, float, float, str]:
         """Charge a window or refuse it: the decision, the loss before and after it, and what decided."""
         ledger, span = self.account.ledger, (window.start, window.stop, epsilon_dp)
-        if recorded_rows.is_closed(self.domain_row):
-            why = "the domain is closed, the ledgers it was united from have lost more than its budget"
-            return "refused", ledger.loss, ledger.loss + ledger.would_cost(*span), f"refused: {why}"
         admitted = self.progress.admitted
         if not any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
             why = "with all that is reserved, the query's windows up to this one would pass the budget"
@@ -173,10 +170,9 @@ _PAIRS = 400
 
 
 class RecordedBlock(NamedTuple):
-    """A block of record, the name of the flagged charge that paid for it, if one did, and the digest of its draw."""
+    """A block of record, and the digest of its draw."""
 
     block: NoisyBlock
-    payer: str | None
     digest: str
 
 
@@ -256,7 +252,6 @@ class Publisher:
         if fresh:
             absent = {place: wanted[place] for place in wanted if place in fresh}
             blocks |= self._insert(registration, query_row["id"], charges, absent)
-        payers = recorded_rows.payers_of(self.connection, (held.payer for held in blocks.values()))
         entries = {start: entry_from_row(row, domain, query_row) for start, row in charges.items()}
         records: list[Record] = []
         for draft in drafts:
@@ -265,8 +260,7 @@ class Publisher:
             is_fresh = place in fresh and wanted[place] is draft
             entry, block, digest = entries[place[0]], None, ""
             if place in blocks:
-                block, payer, digest = blocks[place]
-                entry = entry if payer is None else entry_from_row(payers[payer], domain, query_row)
+                block, digest = blocks[place]
             records.append(Record(draft.window, draft.shard, entry, block, is_fresh, digest))
         return records
 
@@ -435,7 +429,7 @@ class Publisher:
             values.append(made := integrity.with_digest(tables.releases, made))
             drawn.setdefault(start, integrity.drawn_of(charges[start]))[shard] = made["row_digest"]
             as_read = block if with_totals else replace(block, totals=np.zeros_like(block.totals))
-            kept[start, shard] = RecordedBlock(as_read, None, integrity.draw_digest(made))
+            kept[start, shard] = RecordedBlock(as_read, integrity.draw_digest(made))
         self.connection.execute(_KEEP, values)
         noted = [
             {"charge": charges[start]["id"], "drawn_now": integrity.drawn_bytes(charges[start]["entry_id"], shards)}
@@ -499,7 +493,7 @@ def _blocks(places: set[BlockKey], charges: dict[int, Row], found: dict[BlockKey
         if block["charge_id"] != charge["id"]:
             raise damaged(integrity.named(tables.releases, block), "belongs to another charge")
         decoded = block_from_bytes(block["block"], block["completeness"])
-        blocks[start, shard] = RecordedBlock(decoded, block["paid_by"], integrity.draw_digest(block))
+        blocks[start, shard] = RecordedBlock(decoded, integrity.draw_digest(block))
     return blocks
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,13 +18,13 @@ from ..schemas.releases import COMPLETENESS, release_ids
 from ..schemas.slots import SlotGrid, Window
 from . import integrity, recorded_rows, tables
 from .accounts import Link
-from .codec import MARK, Row, base_of, block_from_bytes, domain_from_row, entry_from_row, entry_reader
+from .codec import Row, block_from_bytes, domain_from_row, entry_from_row, entry_reader
 from .connection import Database
 from .domain_changes import history_lost
 from .integrity import Chain, damaged
 from .registration import Sharing, registration_from_rows, sharings
 from .specs import DomainSpec, Record, Registration, layout_of
-from .tables import charges, domains, flagged_charges, flagged_releases, queries, releases
+from .tables import charges, domains, queries, releases
 
 #: Windows looked at in one short transaction.
 WINDOWS = 4_096
@@ -74,9 +73,6 @@ class DomainSummary:
     naive: float | None
     given_model: bool  # whether the loss holds only given a model estimated from the protected series
     history_lost: bool  # whether charges are missing from the account, by an operator's word; once so, so for ever
-    closed: bool  # whether a merge found more charged than the budget: nothing is charged any more
-    flagged_charges: int  # windows charged a second time elsewhere, as a merge found; they are part of the loss
-    flagged_blocks: int  # blocks published beside those of record
     # other domains of the ledger that have some of its series; what they tell together is in no account
     shares: tuple[Sharing, ...]
     # budgets raised, schedules extended and history declared lost: (kind, query or ``None``, old, new, microseconds),
@@ -97,11 +93,7 @@ def _rows_of(connection: Connection, domain: str, query: str) -> tuple[Row, Row]
 
 
 def entries(connection: Connection, domain: str | None = None) -> list[LedgerEntry]:
-    """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published.
-
-    Charges that a merge flagged are part of the account and stand between those of record; refusals that it flagged,
-    of windows charged elsewhere, are not.
-    """
+    """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
     found = recorded_rows.query_rows(connection, domain)
     of_domains = {row["id"]: row for row, _ in found}
     readers = {query["id"]: entry_reader(domain_from_row(row), query) for row, query in found}
@@ -135,10 +127,9 @@ def charged(connection: Connection, domain: str, last: int | None = None) -> Cha
     """
     row = recorded_rows.domain_row(connection, domain)
     held = {query["id"]: query for query in recorded_rows.queries_of(connection, row)}
-    if last is None or recorded_rows.flagged_entries(connection, row):
-        rows = recorded_rows.chained_rows(connection, row)
-        links = [integrity.link_of(charge) for charge, _ in rows]
-        ending = rows if last is None else rows[max(0, len(rows) - last) :]
+    if last is None:
+        ending = recorded_rows.chained_rows(connection, row)
+        links = [integrity.link_of(charge) for charge, _ in ending]
     else:
         links, ending = _links_and_last(connection, row, last)
     spans: dict[str, list[Span]] = {}
@@ -170,38 +161,15 @@ def page_of_records(connection: Connection, domain: str, query: str, after: tupl
         return []
     spec, query_of = domain_from_row(found[0]), found[1]
     page = recorded_rows.page_of_blocks(connection, query_of, after)
-    payers = recorded_rows.payers_of(connection, (block["paid_by"] for block, _ in page))
-    return [_record(block, charge, payers.get(block["paid_by"], charge), spec, query_of) for block, charge in page]
+    return [_record(block, charge, spec, query_of) for block, charge in page]
 
 
-def flagged_records(connection: Connection, domain: str, query: str) -> list[Record]:
-    """The blocks that a merge found beside those of record, by window and shard, each with the charge that paid."""
-    found = _rows_of(connection, domain, query)
-    if found is None:
-        return []
-    spec, query_of = domain_from_row(found[0]), found[1]
-    recorded_rows.flagged_blocks(connection, found[0])
-    table = flagged_releases
-    chosen = sa.select(table).where(table.c.query_id == query_of["id"])
-    rows = integrity.checked_rows(connection, table, chosen.order_by(table.c.window_start, table.c.shard, table.c.id))
-    payers = {row["entry_id"]: row for row in recorded_rows.flagged_rows(connection, found[0])}
-    for paid in recorded_rows.batched(
-        sorted({row["entry_id"] for row in rows} - payers.keys()), recorded_rows.MOST_PARAMETERS
-    ):
-        of_record = integrity.checked_rows(connection, charges, sa.select(charges).where(charges.c.entry_id.in_(paid)))
-        payers |= {row["entry_id"]: row for row in of_record}
-    for row in rows:
-        if row["entry_id"] not in payers:
-            raise damaged(integrity.named(table, row), "has no charge")
-    return [_record(row, payers[row["entry_id"]], payers[row["entry_id"]], spec, query_of) for row in rows]
-
-
-def _record(block: Row, charge: Row, payer: Row, domain: DomainSpec, query: Row) -> Record:
-    """A block on record with its window's charge, and the charge that paid for it."""
+def _record(block: Row, charge: Row, domain: DomainSpec, query: Row) -> Record:
+    """A block on record with its window's charge."""
     return Record(
         window=Window(charge["window_start"], charge["window_stop"]),
         shard=block["shard"],
-        entry=entry_from_row(payer, domain, query),
+        entry=entry_from_row(charge, domain, query),
         block=block_from_bytes(block["block"], block["completeness"]),
         fresh=False,
         digest=integrity.draw_digest(block),
@@ -241,19 +209,15 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         .first()
     )
     loss = 0.0 if latest is None else float(integrity.checked(charges, latest)["loss_after"])
-    # entries of a united ledger say what was lost in the ledgers they were made in
-    loss = max(loss, float(row["merged_loss"] or 0.0))
+    # entries say what was lost by the beliefs of their time
+    loss = max(loss, float(row["changed_loss"] or 0.0))
     queries = tuple(_query_summary(connection, *pair) for pair in recorded_rows.query_rows(connection, name))
-    flagged = recorded_rows.flagged_rows(connection, row)
-    entries = sum(query.charged + query.refused for query in queries)
-    if entries + sum(one["sequence"] is not None for one in flagged) != row["last_sequence"]:
+    if sum(query.charged + query.refused for query in queries) != row["last_sequence"]:
         raise integrity.broken(name)
     epsilons = [query.epsilon for query in queries if query.charged]
     naive = None
     if None not in epsilons:
-        names: dict[int, str] = {query["id"]: query["name"] for query in recorded_rows.queries_of(connection, row)}
-        again = Counter(names[one["query_id"]] for one in flagged if one["decision"] == "charged")
-        naive = sum((query.charged + again[query.name]) * (query.epsilon or 0.0) for query in queries)
+        naive = sum(query.charged * (query.epsilon or 0.0) for query in queries)
     reserved = float(row["reserved_loss"])
     decided = recorded_rows.events_of(connection, row)
     return DomainSummary(
@@ -270,9 +234,6 @@ def summary(connection: Connection, name: str) -> DomainSummary:
         naive=naive,
         given_model=any(one.given_model for one in (*queries, *domain.changes)),
         history_lost=history_lost(decided),
-        closed=recorded_rows.is_closed(row),
-        flagged_charges=len(flagged),
-        flagged_blocks=recorded_rows.flagged_blocks(connection, row),
         events=tuple(
             (one["kind"], one["query"], one["old"], _told(one["kind"], one["new"]), one["at_us"]) for one in decided
         ),
@@ -370,10 +331,6 @@ def strike(database: Database, registration: Registration, starts: Sequence[int]
             wanted.difference_update(release_ids(*names, registration.digest, times, layout.keys(shard)))
 
 
-#: The charge that paid for a block of record.
-_PAYER = sa.func.coalesce(releases.c.paid_by, charges.c.entry_id)
-
-
 class Newest(NamedTuple):
     """The newest charge of a query: its random name, its number in the account, and its window's slots."""
 
@@ -401,7 +358,7 @@ class BlockName(NamedTuple):
 
 
 class BlockNumber(NamedTuple):
-    """Where a block is on record; ``number`` rises in the order of commits, and is 0 for one that a merge flagged."""
+    """Where a block is on record; ``number`` rises in the order of commits."""
 
     query_id: int
     number: int
@@ -424,7 +381,7 @@ def newest_block(connection: Connection, domain: str, query: str) -> NewestBlock
     """The block of a query that was put on record last; ``None`` if it has none."""
     found = (
         connection.execute(
-            sa.select(_PAYER.label("payer"), charges.c.window_stop, releases)
+            sa.select(charges.c.entry_id, charges.c.window_stop, releases)
             .select_from(releases.join(charges, charges.c.id == releases.c.charge_id))
             .join(queries, queries.c.id == releases.c.query_id)
             .join(domains, domains.c.id == queries.c.domain_id)
@@ -437,9 +394,8 @@ def newest_block(connection: Connection, domain: str, query: str) -> NewestBlock
     )
     if found is None:
         return None
-    return NewestBlock(
-        found["payer"], found["shard"], found["window_stop"], integrity.draw_digest(integrity.checked(releases, found))
-    )
+    digest = integrity.draw_digest(integrity.checked(releases, found))
+    return NewestBlock(found["entry_id"], found["shard"], found["window_stop"], digest)
 
 
 def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[BlockNumber | None]:
@@ -447,72 +403,38 @@ def block_numbers(connection: Connection, blocks: Sequence[BlockName]) -> list[B
 
     ``None`` for what is not on record, or was drawn another time: then the ledger is another one or an older copy.
     """
-    wanted = [one._replace(entry_id=base_of(one.entry_id)) for one in blocks]
-    found = _Found()
-    for part in recorded_rows.batched(wanted, recorded_rows.MOST_PARAMETERS):
+    found: dict[tuple[str, int], tuple[str, BlockNumber]] = {}
+    for part in recorded_rows.batched(blocks, recorded_rows.MOST_PARAMETERS):
         asked = {"paid": sorted({one.entry_id for one in part}), "shards": sorted({one.shard for one in part})}
-        found.add(releases, connection.execute(_OWN_DRAWS, asked))
-    for one in sorted(dict.fromkeys(one for one in wanted if found.number(one) is None)):
-        # a merge names a second charge, or a second draw, by the name of the first with a mark
-        for paid in (_is_of(charges.c.entry_id, one.entry_id), _is_of(releases.c.paid_by, one.entry_id)):
-            found.add(releases, connection.execute(_DRAWS.where(paid, releases.c.shard == one.shard)))
-        flagged = sa.select(flagged_releases.c.entry_id.label("payer"), flagged_releases)
-        paid = _is_of(flagged_releases.c.entry_id, one.entry_id)
-        found.add(flagged_releases, connection.execute(flagged.where(paid, flagged_releases.c.shard == one.shard)))
-    return [found.number(one) for one in wanted]
-
-
-class _Found:
-    """Draws on record."""
-
-    def __init__(self) -> None:
-        self._draws: dict[tuple[str, int], dict[str, BlockNumber]] = {}
-
-    def add(self, table: sa.Table, rows: sa.CursorResult[Any]) -> None:
-        """Note draws, each by the charge that paid for it."""
-        for row in rows.mappings():
-            digest = integrity.draw_digest(integrity.checked(table, row))
-            draws = self._draws.setdefault((base_of(row["payer"]), row["shard"]), {})
-            draws.setdefault(digest, BlockNumber(row["query_id"], row["id"] if table is releases else 0))
-
-    def number(self, name: BlockName) -> BlockNumber | None:
-        """Where it is on record."""
-        draws = self._draws.get((name.entry_id, name.shard), {})
-        return draws.get(name.digest) if name.digest else next(iter(draws.values()), None)
+        for row in connection.execute(_DRAWS, asked).mappings():
+            digest = integrity.draw_digest(integrity.checked(releases, row))
+            found[row["entry_id"], row["shard"]] = digest, BlockNumber(row["query_id"], row["id"])
+    held = [(one, found.get((one.entry_id, one.shard))) for one in blocks]
+    return [None if draw is None or one.digest not in ("", draw[0]) else draw[1] for one, draw in held]
 
 
 #: Draws of record with the charges that paid for them.
-_DRAWS = sa.select(_PAYER.label("payer"), releases).select_from(
-    releases.join(
-        charges,
-        sa.and_(
-            charges.c.id == releases.c.charge_id,
-            # what the index of blocks begins with
-            charges.c.query_id == releases.c.query_id,
-            charges.c.window_start == releases.c.window_start,
-        ),
+_DRAWS = (
+    sa.select(charges.c.entry_id, releases)
+    .select_from(
+        releases.join(
+            charges,
+            sa.and_(
+                charges.c.id == releases.c.charge_id,
+                # what the index of blocks begins with
+                charges.c.query_id == releases.c.query_id,
+                charges.c.window_start == releases.c.window_start,
+            ),
+        )
+    )
+    .where(
+        charges.c.entry_id.in_(sa.bindparam("paid", expanding=True)),
+        releases.c.shard.in_(sa.bindparam("shards", expanding=True)),
     )
 )
-
-_OWN_DRAWS = _DRAWS.where(
-    charges.c.entry_id.in_(sa.bindparam("paid", expanding=True)),
-    releases.c.paid_by.is_(None),
-    releases.c.shard.in_(sa.bindparam("shards", expanding=True)),
-)
-
-
-def _is_of(column: Any, base: str) -> Any:
-    """Whether a column holds a name from before a merge, or one that a merge made of it."""
-    return sa.or_(column == base, column.startswith(f"{base}{MARK}"))
 
 
 def has_entry(connection: Connection, entry_id: str) -> bool:
-    """Whether a charge is on record, also under the name that a merge gave it.
-
-    If one that was seen is not, the ledger is another one or an older copy.
-    """
-    base = base_of(entry_id)
-    return any(
-        connection.scalar(sa.select(sa.func.count()).select_from(table).where(_is_of(table.c.entry_id, base)))
-        for table in (charges, flagged_charges)
-    )
+    """Whether a charge is on record; if one that was seen is not, the ledger is another one or an older copy."""
+    chosen = sa.select(sa.func.count()).select_from(charges).where(charges.c.entry_id == entry_id)
+    return bool(connection.scalar(chosen))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -35,8 +34,6 @@ from .tables import (
     charges,
     domain_events,
     domains,
-    flagged_charges,
-    flagged_releases,
     meta,
     queries,
     releases,
@@ -361,23 +358,6 @@ def start_after(last: int | None, schedule: Schedule) -> int:
     return schedule.first if last is None else schedule.start_after(last)
 
 
-def is_closed(domain: Row) -> bool:
-    """Whether a merge found more charged than a domain's budget: then nothing is charged any more."""
-    return domain["merged_loss"] is not None and float(domain["merged_loss"]) > float(domain["budget"])
-
-
-def payers_of(connection: Connection, names: Iterable[str | None]) -> dict[str | None, Row]:
-    """The flagged charges of these names; most blocks have none, and then nothing is asked."""
-    wanted = sorted({name for name in names if name is not None})
-    found: dict[str | None, Row] = {}
-    for part in batched(wanted, MOST_PARAMETERS):
-        chosen = sa.select(flagged_charges).where(flagged_charges.c.entry_id.in_(part))
-        found |= {row["entry_id"]: row for row in checked_rows(connection, flagged_charges, chosen)}
-    if len(found) != len(wanted):
-        raise damaged(f"{flagged_charges.name}: charges that paid for blocks", "are missing")
-    return found
-
-
 def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[Row, Row]]:
     """The rows of all queries, each with its domain's, by domain and order of registration."""
     found = None if domain is None else find_domain(connection, domain)
@@ -386,28 +366,10 @@ def query_rows(connection: Connection, domain: str | None = None) -> list[tuple[
     return [(row, query) for row in chosen for query in queries_of(connection, row)]
 
 
-def flagged_rows(connection: Connection, domain: Row) -> list[Row]:
-    """The charges and refusals beside those of record, in the order of the account; refusals have no place in it."""
-    if not domain["flagged_charge_rows"]:
-        return []
-    table = flagged_charges
-    chosen = sa.select(table).where(table.c.domain_id == domain["id"]).order_by(table.c.sequence, table.c.id)
-    rows = checked_rows(connection, table, chosen)
-    return counted(rows, domain["flagged_charge_rows"], f"flagged charges of domain {domain['name']!r}")
-
-
-def flagged_entries(connection: Connection, domain: Row) -> list[Row]:
-    """Those of them that have a place in the account: the charges."""
-    return [row for row in flagged_rows(connection, domain) if row["sequence"] is not None]
-
-
 def chained_rows(connection: Connection, domain: Row) -> list[tuple[Row, bytes]]:
-    """The charges and refusals of a domain by sequence, also flagged ones, each with the head of the chain up to it."""
+    """The charges and refusals of a domain by sequence, each with the head of the chain up to it."""
     chosen = sa.select(charges).where(charges.c.domain_id == domain["id"]).order_by(charges.c.sequence)
     rows = checked_rows(connection, charges, chosen)
-    flagged = flagged_entries(connection, domain)
-    if flagged:
-        rows = sorted([*rows, *flagged], key=itemgetter("sequence"))
     chain = Chain(domain["name"])
     heads = chain.heads(map(link_of, rows))
     chain.check(domain)
@@ -463,15 +425,3 @@ def check_all_blocks(connection: Connection, domain: Row) -> None:
     for _, charge, drawn in waiting.values():
         for shard in drawn:
             check_drawn(charge, shard, None)
-
-
-def flagged_blocks(connection: Connection, domain: Row) -> int:
-    """How many blocks a domain has beside those of record."""
-    if not domain["flagged_release_rows"]:
-        return 0
-    of_domain = sa.select(queries.c.id).where(queries.c.domain_id == domain["id"])
-    chosen = sa.select(sa.func.count()).select_from(flagged_releases).where(flagged_releases.c.query_id.in_(of_domain))
-    found = connection.scalar(chosen) or 0
-    if found != domain["flagged_release_rows"]:
-        raise damaged(f"flagged blocks of domain {domain['name']!r}", "were removed")
-    return found

@@ -78,13 +78,6 @@ def say_again(connection: Connection, row: Row, change: BeliefChange) -> Row:
     return _kept(connection, row, [one.agreed(change) if content(one) == content(change) else one for one in changes])
 
 
-def protect_all(connection: Connection, row: Row) -> Row:
-    """Note that a domain protects the series of all of its rosters; otherwise as :func:`protect`."""
-    return _kept(
-        connection, row, [as_protected(connection, row, one) for one in codec.changes_from_text(row["changes"])]
-    )
-
-
 def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> Row:
     text = codec.changes_text(changes)
     if text == row["changes"]:
@@ -437,7 +430,7 @@ def add_version(
 
 def _remove_unnamed(connection: Connection, number: int) -> None:
     """Remove a roster that nothing on record names; the ledger's own row is locked."""
-    naming = (tables.queries, tables.roster_versions, tables.flagged_charges, tables.charges)
+    naming = (tables.queries, tables.roster_versions, tables.charges)
     named = (sa.exists().where(one.c.roster_id == number) for one in naming)
     connection.execute(tables.rosters.delete().where(tables.rosters.c.id == number, *(~one for one in named)))
 
@@ -458,15 +451,12 @@ def check_parts(connection: Connection, row: Row) -> None:
     """Hold a domain's row against how much there is of it, at the start of a job."""
     recorded_rows.queries_of(connection, row)
     recorded_rows.events_of(connection, row)
-    last = [
-        sa.select(sa.func.coalesce(sa.func.max(table.c.sequence), 0))
-        .where(table.c.domain_id == row["id"])
-        .scalar_subquery()
-        for table in (tables.charges, tables.flagged_charges)
-    ]
-    numbers = connection.execute(sa.select(*last)).one()
+    charges = tables.charges
+    last = connection.scalar(
+        sa.select(sa.func.coalesce(sa.func.max(charges.c.sequence), 0)).where(charges.c.domain_id == row["id"])
+    )
     # a damaged file of SQLite gives a text where a number was
-    found = max(numbers) if all(isinstance(one, int) for one in numbers) else "no number"
+    found = last if isinstance(last, int) else "no number"
     if found != row["last_sequence"]:
         raise damaged(f"domain {row['name']!r}", f"had {row['last_sequence']} entries, and the last one is {found}")
 

@@ -83,7 +83,7 @@ class Store:
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`, but of `registered`, `entries`, `flagged`, `records`, `newest`, `newest_block`,
+    :class:`UnknownNameError`, but of `registered`, `entries`, `records`, `newest`, `newest_block`,
     `estimates` and `source_ids`, which find nothing. Where a method is one transaction and no more, the function that
     is its content says what it does, and the store gives it the connection.
 
@@ -111,7 +111,6 @@ class Store:
     next_start = _method(_read, queries.next_start)
     entries = _method(_read, queries.entries)
     charged = _method(_read, queries.charged)
-    flagged = _method(_read, queries.flagged_records)
     summary = _method(_read, queries.summary)
     completeness = _method(_read, queries.completeness)
     newest = _method(_read, queries.newest_of)

@@ -8,11 +8,9 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     set by the first registration. ``created_us``, ``created_by``: when, and by which version.
 ``quiltstream_domains``
     One row a domain: the fields that are frozen, the budget in force, the loss of everything reserved so far, and the
-    sequence number of its last entry. A charge or a reservation locks this row first. ``merged_loss``: where ledgers
-    were united, the loss of all charges at that moment, because the losses that the entries name are those of the
-    ledgers they were made in; above the budget the domain is closed. ``merged_sequence``: the last entry of those.
-    ``changes``: the beliefs that joined the first one or followed it, in their order. ``head``: of the chain of its
-    charges.
+    sequence number of its last entry. A charge or a reservation locks this row first. ``changes``: the
+    beliefs that joined the first one or followed it, in their order. ``changed_loss``: the loss of all charges when one
+    of these raised it, which is in no entry. ``head``: of the chain of its charges.
 ``quiltstream_domain_events``
     What an operator decided: budgets raised, schedules extended or ended, rosters and beliefs changed, series that may
     be shared with another domain, and history declared lost (with the number of releases found that are not on record);
@@ -38,14 +36,7 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
     but for ``drawn``: the shards whose blocks were drawn, each with the block's digest. A charged row never exceeds its
     budget: the database checks that as well.
 ``quiltstream_releases``
-    One row a window and shard: the noisy histograms as one binary Arrow value; never changed. ``paid_by``: name of the
-    flagged charge that paid for it, where that is not the window's charge of record.
-``quiltstream_flagged_charges``
-    Charges that a merge found beside the one of record: of a window charged in two ledgers (``second``), or of other
-    content or another draw under one id (``conflict``). They are part of the account, but for refusals, which have no
-    ``sequence``.
-``quiltstream_flagged_releases``
-    Blocks that a merge found beside the one of record, each with the name of the charge that paid for it.
+    One row a window and shard: the noisy histograms as one binary Arrow value; never changed.
 """
 
 from __future__ import annotations
@@ -102,11 +93,10 @@ domains = sa.Table(
     *_filled(sa.Text, "frozen"),
     *_filled(_EPSILON, "budget", "reserved_loss"),
     *_filled(sa.BigInteger, "last_sequence", "created_us"),
-    sa.Column("merged_loss", _EPSILON),
-    sa.Column("merged_sequence", sa.BigInteger),
+    sa.Column("changed_loss", _EPSILON),
     sa.Column("changes", sa.Text),
     *_filled(_Bytes, "head"),
-    *_filled(sa.BigInteger, "query_rows", "event_rows", "flagged_charge_rows", "flagged_release_rows"),
+    *_filled(sa.BigInteger, "query_rows", "event_rows"),
     *_filled(_Bytes, "row_digest"),
 )
 
@@ -167,23 +157,6 @@ reservations = sa.Table(
     *_filled(_Bytes, "row_digest"),
 )
 
-
-def _decided() -> list[sa.Column[Any]]:
-    """What is on record of a window's charge or refusal, whether it is the one of record or flagged beside it."""
-    return [
-        _of(queries, "query_id"),
-        _of(rosters, "roster_id"),
-        *_filled(_SLOT, "window_start", "window_stop"),
-        *_filled(sa.String, "decision", "query_digest"),
-        *_filled(sa.Text, "scale"),
-        *_filled(_EPSILON, "epsilon_dp", "loss_before", "loss_after", "budget"),
-        *_filled(sa.Text, "rule"),
-        *_filled(_TIME, "created_us"),
-        *_filled(sa.Boolean, "given_model"),
-        *_filled(_Bytes, "row_digest"),
-    ]
-
-
 charges = sa.Table(
     "quiltstream_charges",
     metadata,
@@ -191,7 +164,16 @@ charges = sa.Table(
     sa.Column("entry_id", sa.String, nullable=False, unique=True),
     _of(domains, "domain_id"),
     *_filled(sa.BigInteger, "sequence"),
-    *_decided(),
+    _of(queries, "query_id"),
+    _of(rosters, "roster_id"),
+    *_filled(_SLOT, "window_start", "window_stop"),
+    *_filled(sa.String, "decision", "query_digest"),
+    *_filled(sa.Text, "scale"),
+    *_filled(_EPSILON, "epsilon_dp", "loss_before", "loss_after", "budget"),
+    *_filled(sa.Text, "rule"),
+    *_filled(_TIME, "created_us"),
+    *_filled(sa.Boolean, "given_model"),
+    *_filled(_Bytes, "row_digest"),
     sa.Column("drawn", _Bytes),
     sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_charges_sequence"),
     sa.UniqueConstraint("query_id", "window_start", name="quiltstream_charges_window"),
@@ -210,7 +192,6 @@ releases = sa.Table(
     *_filled(sa.String, "completeness"),
     *_filled(_Bytes, "block"),
     *_filled(_TIME, "created_us"),
-    sa.Column("paid_by", sa.String),
     *_filled(_Bytes, "row_digest"),
     sa.UniqueConstraint("query_id", "window_start", "shard", name="quiltstream_releases_block"),
 )
@@ -225,34 +206,4 @@ roster_versions = sa.Table(
     *_filled(_Bytes, "joined"),
     *_filled(_TIME, "created_us"),
     *_filled(_Bytes, "row_digest"),
-)
-
-flagged_charges = sa.Table(
-    "quiltstream_flagged_charges",
-    metadata,
-    _key(),
-    sa.Column("entry_id", sa.String, nullable=False, unique=True),
-    _of(domains, "domain_id"),
-    sa.Column("sequence", sa.BigInteger),
-    *_decided(),
-    *_filled(sa.String, "reason"),
-    sa.UniqueConstraint("domain_id", "sequence", name="quiltstream_flagged_charges_sequence"),
-    sa.CheckConstraint("decision IN ('charged', 'refused')", name="quiltstream_flagged_charges_decision"),
-    sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_charges_reason"),
-)
-
-flagged_releases = sa.Table(
-    "quiltstream_flagged_releases",
-    metadata,
-    _key(),
-    _of(queries, "query_id"),
-    *_filled(_SLOT, "window_start"),
-    *_filled(sa.Integer, "shard"),
-    *_filled(sa.String, "entry_id", "completeness"),
-    *_filled(_Bytes, "block"),
-    *_filled(_TIME, "created_us"),
-    *_filled(sa.String, "reason"),
-    *_filled(_Bytes, "row_digest"),
-    sa.CheckConstraint("reason IN ('second', 'conflict')", name="quiltstream_flagged_releases_reason"),
-    sa.Index("quiltstream_flagged_releases_place", "query_id", "window_start", "shard"),
 )

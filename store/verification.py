@@ -135,11 +135,10 @@ def head_of(connection: Connection, name: str) -> Head:
     """What is on record of a domain now, from its charges, decisions and the digests of its blocks."""
     domain = domain_row(connection, name)
     queries = sa.select(tables.queries.c.id).where(tables.queries.c.domain_id == domain["id"])
-    blocks: list[Row] = []
-    for table in (tables.flagged_releases, tables.releases):
-        chosen = sa.select(table.c.row_digest).where(table.c.query_id.in_(queries)).order_by(table.c.id)
-        blocks += connection.execute(chosen).mappings()
-    return _head_of(domain, [row for row, _ in chained_rows(connection, domain)], blocks, events_of(connection, domain))
+    table, charges = tables.releases, [row for row, _ in chained_rows(connection, domain)]
+    chosen = sa.select(table.c.row_digest).where(table.c.query_id.in_(queries)).order_by(table.c.id)
+    blocks: list[Row] = list(connection.execute(chosen).mappings())
+    return _head_of(domain, charges, blocks, events_of(connection, domain))
 
 
 @dataclass
@@ -226,24 +225,11 @@ class _Reader:
                 for row in rows:
                     if row[name] not in ids[parent]:
                         self._tell(table, row, f"the row of {parent.name} it belongs to is missing")
-        entries = {row["entry_id"] for table in _DECIDED for row in self.rows[table]}
-        for table, name in ((tables.releases, "paid_by"), (tables.flagged_releases, "entry_id")):
-            for row in self.rows[table]:
-                if row[name] is not None and row[name] not in entries:
-                    self._tell(table, row, "the charge that paid for it is missing")
 
     def _check_counts(self) -> None:
-        of_query = {row["id"]: row["domain_id"] for row in self.rows[tables.queries]}
         for parent, column, child, parent_of in (
             (tables.domains, "query_rows", tables.queries, itemgetter("domain_id")),
             (tables.domains, "event_rows", tables.domain_events, itemgetter("domain_id")),
-            (tables.domains, "flagged_charge_rows", tables.flagged_charges, itemgetter("domain_id")),
-            (
-                tables.domains,
-                "flagged_release_rows",
-                tables.flagged_releases,
-                lambda row: of_query.get(row["query_id"]),
-            ),
             (tables.queries, "reservation_rows", tables.reservations, itemgetter("query_id")),
             (tables.queries, "version_rows", tables.roster_versions, itemgetter("query_id")),
             (tables.meta, "domain_rows", tables.domains, lambda _: 1),  # the only row
@@ -256,7 +242,7 @@ class _Reader:
 
     def _links(self, domain: Row) -> list[Row]:
         """The entries of a domain's account, in the order of their numbers as far as they have any."""
-        rows = [row for table in _DECIDED for row in self.rows[table] if row["domain_id"] == domain["id"]]
+        rows = [row for row in self.rows[tables.charges] if row["domain_id"] == domain["id"]]
         return sorted((row for row in rows if isinstance(row["sequence"], int)), key=itemgetter("sequence"))
 
     def _check_chain(self, domain: Row) -> list[Row]:
@@ -294,17 +280,9 @@ class _Reader:
         # a belief that was added later is not in what the entries before it say
         known, account, lost = 0, ledger_of(replace(spec, changes=())), 0.0
         spans: list[tuple[int, int, float]] = []
-        merged = domain["merged_sequence"] or 0
         for row in charges:
             span = (row["window_start"], row["window_stop"], row["epsilon_dp"])
             charged = row["decision"] == "charged"
-            if row["sequence"] <= merged:
-                # what an entry of a merged ledger says is of the ledger that it was made in
-                if charged:
-                    spans.append(span)
-                if row["sequence"] == merged:
-                    lost = account.replay(spans)
-                continue
             while True:
                 made = account.charge(*span) if charged else None
                 before, after = (account.loss, None) if made is None else (made.loss_before, made.loss_after)
@@ -321,8 +299,9 @@ class _Reader:
                 spans.append(span)
                 lost = row["loss_after"]
         whole = ledger_of(spec).replay(spans)
-        recorded = max(lost, domain["merged_loss"] or 0.0)
-        if not spec.changes and domain["merged_loss"] is not None and not same_loss(recorded, whole):
+        recorded = max(lost, domain["changed_loss"] or 0.0)
+        # where another belief raised the loss, what the entries say may be above it
+        if not same_loss(recorded, whole) and not (spec.changes and recorded > whole):
             self._tell(tables.domains, domain, f"the loss is {recorded!r}, and by the core {whole!r}")
 
     def _check_schedules(self) -> None:
@@ -376,13 +355,9 @@ class _Reader:
     def _parts(self, domain: Row) -> tuple[list[Row], list[Row], list[Row]]:
         """Charges by number, and blocks and decisions in the order in which they came."""
         queries = {row["id"] for row in self.rows[tables.queries] if row["domain_id"] == domain["id"]}
-        every = [*self.rows[tables.flagged_releases], *self.rows[tables.releases]]
-        blocks = [row for row in every if row["query_id"] in queries]
+        blocks = [row for row in self.rows[tables.releases] if row["query_id"] in queries]
         events = [row for row in self.rows[tables.domain_events] if row["domain_id"] == domain["id"]]
         return self._links(domain), blocks, events
-
-
-_DECIDED = (tables.charges, tables.flagged_charges)
 
 
 def _head_of(domain: Row, charges: list[Row], blocks: list[Row], events: list[Row]) -> Head:
@@ -408,7 +383,7 @@ def _decode(table: sa.Table, row: Row) -> None:
     elif table is tables.domains:
         domain_from_row(row)
         changes_from_text(row["changes"])
-    elif table in (tables.releases, tables.flagged_releases):
+    elif table is tables.releases:
         block_from_bytes(row["block"], row["completeness"])
 
 

@@ -50,9 +50,7 @@ METRICS = {
     "budget_epsilon": "Budget of the domain in force",
     "loss_epsilon": "Loss of the domain by all windows charged so far",
     "reserved_loss_epsilon": "Loss of the domain when everything promised is published",
-    "closed": "Whether a merge found more charged than the budget",
     "history_lost": "Whether charges are missing from the account, by an operator's word",
-    "flagged_charges": "Windows charged a second time elsewhere, as a merge found",
     "windows_charged": "Windows charged",
     "windows_refused": "Windows that the budget refused",
     "windows_published": "Windows with rows, by what these say of their completeness",
@@ -136,9 +134,7 @@ def _account(said: DomainSummary) -> Iterator[tuple[str, Sample]]:
     yield "budget_epsilon", (labels, said.budget)
     yield "loss_epsilon", (labels, said.loss)
     yield "reserved_loss_epsilon", (labels, said.reserved_loss)
-    yield "closed", (labels, float(said.closed))
     yield "history_lost", (labels, float(said.history_lost))
-    yield "flagged_charges", (labels, float(said.flagged_charges))
 
 
 def page(found: dict[str, list[Sample]]) -> str:

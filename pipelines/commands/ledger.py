@@ -1,4 +1,4 @@
-"""``quiltstream ledger`` and ``audit``: show, verify, export, back up, merge, change, and derive again. No Beam.
+"""``quiltstream ledger`` and ``audit``: show, verify, export, back up, change, and derive again. No Beam.
 
 An audit takes six looks at a ledger, each with how much it held together and the first rows that differ: the record
 itself (digests, chain, which windows, which blocks), with the account by the core alone; what each charge says of its
@@ -44,7 +44,6 @@ from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_ane
 from ...store.address import StoreAddress
 from ...store.domain_changes import Changed
 from ...store.errors import BudgetRefused, StoreError
-from ...store.merge import merge as merge_ledgers
 from ...store.queries import DomainSummary
 from ...store.registration import SHARING
 from ...store.specs import TRANSITIONS, BeliefChange, Registration, bins_of, first_difference
@@ -171,7 +170,7 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
 
 
 def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
-    said, flagged = account.said, _flagged(account.said)
+    said = account.said
     heading(console, f"Domain {said.name}")
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
     facts(
@@ -184,9 +183,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
                 f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
             ),
             *([("history lost", _LOST)] if said.history_lost else []),
-            *([("closed", _CLOSED)] if said.closed else []),
             *(("shared", one.text) for one in said.shares),
-            *([("flagged", f"{flagged} {_BESIDE}")] if flagged else []),
             ("refused", plural(said.refused, "window")),
             ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
             *((f"query {one.name}", _query(one, account.alone.get(one.name))) for one in said.queries),
@@ -209,19 +206,7 @@ _LOST = (
     "what the theorems say"
 )
 
-_CLOSED = "the ledgers it was merged from have lost more than the budget; nothing is charged any more"
-
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
-
-
-_BESIDE = "beside those of record; everything charged is part of the loss"
-
-
-def _flagged(said: DomainSummary, between: str = " and ") -> str:
-    """What a merge flagged; empty for nothing."""
-    if not (said.flagged_charges or said.flagged_blocks):
-        return ""
-    return f"{plural(said.flagged_charges, 'charge')}{between}{plural(said.flagged_blocks, 'block')}"
 
 
 def _query(one: Any, alone: float | None) -> str:
@@ -408,39 +393,6 @@ def migrate(text: str) -> None:
     with _open(text) as store:
         store.migrate()
     results().print("The tables are those of this version.")
-
-
-def merge(texts: Sequence[str], output: Path) -> None:
-    """Unite ledgers and print the new accounts."""
-    if len(texts) == 1:
-        raise CommandError(f"{texts[0]}: one ledger alone cannot be merged; give two or more")
-    if is_settings(output):
-        raise CommandError(
-            f"{output}: a ledger cannot have the ending of a settings file; name it for example ledger.db"
-        )
-    with Store(merge_ledgers([address_of(text) for text in texts], output)) as store:
-        found = [store.summary(name) for name in store.domains()]
-    console = results()
-    heading(console, f"{output}: {plural(len(texts), 'ledger')} in one")
-    facts(console, [(said.name, _account(said)) for said in found])
-    paragraph(
-        console,
-        "Name it in the settings of every job from now on. What is charged in one of the others after this is not in "
-        "it; merge again then.",
-    )
-    if any(said.closed for said in found):
-        paragraph(
-            console,
-            "A closed domain has lost more than its budget. That cannot be undone, and nothing is charged to it any "
-            "more, unless its budget is raised above the loss by an explicit decision (quiltstream ledger budget).",
-        )
-
-
-def _account(said: DomainSummary) -> str:
-    text = f"loss {said.loss:.9f} of {said.budget:g} after {plural(said.charged, 'window')}"
-    flagged = _flagged(said, ", ")
-    text += f"; flagged: {flagged}" if flagged else ""
-    return f"{text}; closed" if said.closed else text
 
 
 def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool, dry: bool = False) -> None:
@@ -660,9 +612,8 @@ def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -
     tables = [pa.Table.from_batches(store.releases(*pair), RELEASE_SCHEMA) for pair in names]
     released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
     entries = store.entries()
-    said = {name: store.summary(name) for name in store.domains()}
     registered = _registered(store)
-    differs = tuple(charges_that_differ(entries, registered, said))
+    differs = tuple(charges_that_differ(entries, registered))
     yield Look("charges", f"density and decision of {len(entries):,} charges and refusals", differs)
     differs = tuple(noise_that_differs(registered))
     yield Look("noise", f"density and band by the exact scale; queries: {len(registered)}", differs)
@@ -678,7 +629,7 @@ def _registered(store: Store) -> dict[tuple[str, str], Registration]:
 
 
 def charges_that_differ(
-    entries: Sequence[LedgerEntry], registered: dict[tuple[str, str], Registration], said: dict[str, DomainSummary]
+    entries: Sequence[LedgerEntry], registered: dict[tuple[str, str], Registration]
 ) -> Iterator[Difference]:
     """What each entry says of its query: the density that is charged, and a decision that follows from the numbers."""
     for entry in entries:
@@ -688,7 +639,7 @@ def charges_that_differ(
             yield Difference(row, f"epsilon_dp is {entry.epsilon_dp!r}, and its query is charged {charged!r}")
         fits = entry.loss_after <= entry.budget or same_loss(entry.loss_after, entry.budget)
         over = held.admitted_stop is not None and entry.window_stop > held.admitted_stop
-        if entry.decision == "charged" and not fits and not said[entry.domain].closed:
+        if entry.decision == "charged" and not fits:
             yield Difference(row, f"it was charged, and {entry.loss_after!r} is above {entry.budget:g}")
         if entry.decision == "refused" and fits and not over:
             yield Difference(row, f"it was refused, and {entry.loss_after!r} is not above {entry.budget:g}")

@@ -183,13 +183,6 @@ def _warnings(facts: DomainFacts) -> Iterator[str]:
         yield "the loss holds only given the model, which was estimated from series that it protects."
     if said.history_lost:
         yield "charges made elsewhere are missing from this account, by an operator's word: its loss is too small."
-    if said.closed:
-        yield "the ledgers it was merged from have lost more than the budget; nothing is charged any more."
-    if said.flagged_charges or said.flagged_blocks:
-        yield (
-            f"a merge found {plural(said.flagged_charges, 'charge')} and {plural(said.flagged_blocks, 'block')} beside "
-            "those of record; everything charged is part of the loss."
-        )
     for one in said.shares:
         yield one.text
 

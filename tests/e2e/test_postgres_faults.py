@@ -17,7 +17,6 @@ from psycopg import sql
 from quiltstream.store import NoisyBlock, Store
 from quiltstream.store import connection as engines
 from quiltstream.store.errors import StoreAway, StoreBusy, StoreMisplaced, StoreReadOnly, StoreUnavailable
-from quiltstream.store.merge import merge
 from quiltstream.store.specs import BlockToPublish
 
 from ..examined import Tally
@@ -299,22 +298,6 @@ def test_a_session_that_may_only_read_is_found_before_work_starts(postgres_url: 
             store.check_writable(undone=undone)
         with Store(f"{url}%20-cdefault_transaction_read_only%3Don") as store, pytest.raises(StoreReadOnly):
             store.check_writable(undone=undone)
-
-
-def test_ledgers_on_a_server_are_merged_into_a_file(postgres_url: str, tmp_path: Any) -> None:
-    with new_schema(postgres_url) as first, new_schema(postgres_url) as second:
-        published: list[dict[str, Any]] = []
-        addresses = []
-        for url in (first, second):
-            with Store(url, create=True) as store:
-                held = store.register(domain(), query(share=0.25))
-                published.append(seen(store.publish(held, drafts(held))))
-                addresses.append(store.address)
-        with Store(merge(addresses, tmp_path / "both.db"), create=True) as store:
-            values, others = seen(store.records("homes", "weekly")), seen(store.flagged("homes", "weekly"))
-            for rows in published:
-                assert all(row in (values[place], others[place]) for place, row in rows.items())
-            assert store.summary("homes").flagged_charges == 6
 
 
 def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgres_url: str, role: str) -> None:

@@ -53,7 +53,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger budget",
         "ledger backup",
         "ledger migrate",
-        "ledger merge",
         "ledger verify",
         "gateway",
         "pseudonyms",

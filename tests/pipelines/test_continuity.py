@@ -219,10 +219,6 @@ def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_
         copied.write_text(yaml.safe_dump(meeting | changed), encoding="utf-8")
         done = call("run", copied)
         assert done.code == 4, (changed, done.err)
-    call("ledger", "merge", made.ledger, other / "ledger.db", "-o", tmp_path / "merged.db").ended(0)
-    with Store(f"sqlite:///{tmp_path / 'merged.db'}") as store:
-        (name,) = store.domains()
-        assert store.summary(name).flagged_charges == 4
 
 
 @pytest.mark.parametrize("decision", [["budget", "{}", "streets", "7"], ["belief", "{}", "streets", "bounds.yaml"]])
@@ -308,17 +304,14 @@ def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, s
     assert not made.ledger.exists()
 
 
-def test_a_moved_or_merged_ledger_is_accepted(tmp_path: Path) -> None:
+def test_a_moved_ledger_is_accepted(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
     first = made.sink.read_bytes()
-    call("ledger", "backup", made.ledger, "-o", tmp_path / "backup.db")
-    call("ledger", "merge", made.ledger, tmp_path / "backup.db", "-o", tmp_path / "merged.db").ended(0)
     made.ledger.rename(tmp_path / "moved.db")
-    for ledger in ("moved.db", "merged.db"):
-        change(made, ledger=f"sqlite:///{ledger}")
-        call("run", made.settings).ended(0)
-        assert made.sink.read_bytes() == first
+    change(made, ledger="sqlite:///moved.db")
+    call("run", made.settings).ended(0)
+    assert made.sink.read_bytes() == first
 
 
 def test_an_unreadable_continuity_file_is_not_treated_as_missing(tmp_path: Path) -> None:
@@ -456,9 +449,6 @@ def _generation(settings: Settings, plan: Plan) -> Any:
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
     "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "store/merge.py:_database": None,  # a file of the merge's own, and ledgers that an operator names
-    "store/merge.py:_source": None,
-    "store/merge.py:merge": None,
     "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
     "transforms/private_histograms.py:policy_of": _clock,
     "transforms/private_histograms.py:record_before": lambda _, plan: record_before(
@@ -485,7 +475,6 @@ OPENINGS: dict[str, Opened | None] = {
     ),
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
     "pipelines/commands/ledger.py:_open": None,
-    "pipelines/commands/ledger.py:merge": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
     "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
         estimation.ActiveQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
@@ -506,7 +495,7 @@ def openings(repository: Path) -> set[str]:
             for part in tree.body:
                 for node in ast.walk(part):
                     called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-                    if called in {"Store", "borrow", "_database"}:
+                    if called in {"Store", "borrow"}:
                         found.add(f"{path.relative_to(repository)}:{getattr(part, 'name', '')}")
     return found
 
@@ -515,14 +504,14 @@ def test_every_place_that_opens_a_ledger_is_listed(repository: Path) -> None:
     assert openings(repository) == set(OPENINGS)
 
 
-def test_only_the_plan_and_merge_modules_create_a_ledger(repository: Path) -> None:
+def test_only_the_plan_creates_a_ledger(repository: Path) -> None:
     making = {
         str(path.relative_to(repository))
         for portion in PORTIONS
         for path in (repository / portion).rglob("*.py")
         if "create=True" in path.read_text(encoding="utf-8")
     }
-    assert making == {"transforms/plan.py", "store/merge.py"}
+    assert making == {"transforms/plan.py"}
 
 
 @pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])

@@ -82,7 +82,6 @@ def everything(store: Store) -> dict[str, Any]:
         "charged": {name: store.charged(name, 1) for name in store.domains()},
         "summaries": {name: store.summary(name) for name in store.domains()},
         "registered": {names: store.registered(*names) for names in store.queries()},
-        "flagged": {names: [str(one) for one in store.flagged(*names)] for names in store.queries()},
     }
 
 

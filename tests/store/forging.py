@@ -16,7 +16,6 @@ _COUNTS: dict[sa.Table, dict[str, sa.Column[Any]]] = {
     tables.domains: {
         "query_rows": tables.queries.c.domain_id,
         "event_rows": tables.domain_events.c.domain_id,
-        "flagged_charge_rows": tables.flagged_charges.c.domain_id,
     },
     tables.queries: {
         "reservation_rows": tables.reservations.c.query_id,
@@ -62,10 +61,9 @@ def _reseal(connection: Connection, table: sa.Table) -> None:
 
 
 def _account(connection: Connection, domain: Any) -> dict[str, Any]:
-    links: list[Any] = []
-    for table in (tables.charges, tables.flagged_charges):
-        rows = connection.execute(sa.select(table).where(table.c.domain_id == domain["id"])).mappings()
-        links += [link_of(row) for row in rows if row["sequence"] is not None]
+    charges = tables.charges
+    rows = connection.execute(sa.select(charges).where(charges.c.domain_id == domain["id"])).mappings()
+    links: list[Any] = [link_of(row) for row in rows]
     chain = Chain(domain["name"])
     chain.add(sorted(links))
     return {"head": chain.head, "last_sequence": max((link[0] for link in links), default=0)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +14,13 @@ from sqlalchemy.exc import OperationalError
 from quiltstream.store import Store, StoreAddress, StoreError, migrations
 from quiltstream.store.connection import explained
 from quiltstream.store.errors import StoreAway, StoreUnavailable
-from quiltstream.store.merge import merge
 
-from ..depth import STRIDE, boundaries
+from ..depth import STRIDE
 from ..examined import Examined, Tally, examine
 from ..pipelines.jobs import Job, call, job, readings, write_as
 from .engines import OnSqlite
 from .faults import FaultContract, whole
 from .nursery import Nursery
-from .proofs import prices
 from .samples import BELIEF, SERIES, domain, drafts, query, seen
 
 PAGE = 4096
@@ -149,69 +146,6 @@ def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path:
     path.write_bytes(data)
     with Store(url, create=True) as store:
         whole(store, store.register(domain(), query()), published)
-
-
-def test_a_merge_killed_at_any_boundary_leaves_only_its_input_ledgers(tmp_path: Path, nursery: Nursery) -> None:
-    paths = [tmp_path / "a.db", tmp_path / "b.db"]
-    published = []
-    for path in paths:
-        with Store(f"sqlite:///{path}", create=True) as store:
-            held = store.register(domain(), query(share=0.25))
-            published.append(seen(store.publish(held, drafts(held))))
-    before = [path.read_bytes() for path in paths]
-    target = tmp_path / "both.db"
-    boundary = 0
-    for boundary in boundaries(apart=3):
-        (answer,) = nursery.run(
-            {
-                "kind": "merge",
-                "sources": [f"sqlite:///{path}" for path in paths],
-                "target": str(target),
-                "kill_at": boundary,
-            }
-        )
-        if not answer.get("killed"):
-            break
-        if target.exists():
-            # killed while it closed the ledgers it had read
-            break
-    assert boundary > 60
-    with Store(f"sqlite:///{target}", create=True) as store:
-        values = seen(store.records("homes", "weekly"))
-        others = seen(store.flagged("homes", "weekly"))
-        for rows in published:
-            assert all(row in (values[place], others[place]) for place, row in rows.items())
-        assert len(store.entries()) == 12
-    # a killed merge leaves the names that SQLite keeps beside a file, and nothing in them
-    for path, data, rows in zip(paths, before, published, strict=True):
-        with Store(f"sqlite:///{path}", create=True) as store:
-            prices(store.entries(), 1.0)
-            assert seen(store.records("homes", "weekly")) == rows
-        assert path.read_bytes() == data
-
-
-def test_a_mistakenly_restored_copy_is_repaired_by_a_merge_with_the_later_one(tmp_path: Path) -> None:
-    """An older backup goes on, and what it forgot is found elsewhere: all of it counts, and nothing is charged anew."""
-    path, copy = tmp_path / "ledger.db", tmp_path / "backup.db"
-    with Store(f"sqlite:///{path}", create=True) as store:
-        held = store.register(domain(), query(share=0.25))
-        windows = list(held.query.schedule.windows())
-        store.publish(held, drafts(held, windows[:2]))
-        store.backup(copy)
-        later = seen(store.publish(held, drafts(held, windows[2:4])))
-    lost = tmp_path / "lost.db"
-    shutil.copy(path, lost)
-    with Store(f"sqlite:///{copy}", create=True) as store:
-        held = store.register(domain(), query(share=0.25))
-        store.publish(held, drafts(held, windows[2:3]))
-    both = merge([StoreAddress(f"sqlite:///{copy}"), StoreAddress(f"sqlite:///{lost}")], tmp_path / "both.db")
-    with Store(both, create=True) as store:
-        said = store.summary("homes")
-        assert (said.charged, said.flagged_charges, said.flagged_blocks, said.closed) == (4, 1, 2, False)
-        # the earlier rows are of record
-        assert later.items() <= seen(store.records("homes", "weekly")).items()
-        records = store.publish(held, drafts(held))
-        assert [record.fresh for record in records] == [False] * 8 + [True] * 4
 
 
 def unreadable(folder: Path, **changes: Any) -> Job:

@@ -25,8 +25,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.default import DefaultDialect
 
-from quiltstream.store import Store, StoreAddress, StoreError
-from quiltstream.store.merge import merge
+from quiltstream.store import Store, StoreError
 
 _spec = importlib.util.spec_from_file_location("store_samples", Path(__file__).with_name("samples.py"))
 assert _spec is not None
@@ -128,12 +127,6 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
     return {"status": status, "child": os.read(reading, 20).decode(), "sequences": entries}
 
 
-def merge_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
-    """Unite ledgers."""
-    merge([StoreAddress(source) for source in command["sources"]], Path(command["target"]))
-    return {"crossed": boundaries.crossed}
-
-
 def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
     """Let another belief join a domain's, or follow it at a slot with a query that goes on; an estimate leads to it."""
     store = Store(command["url"], wait=30, create=True)
@@ -153,7 +146,7 @@ def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any
     return {"crossed": boundaries.crossed}
 
 
-KINDS: dict[str, Any] = {"job": job, "fork": fork_job, "merge": merge_job, "change": change_job}
+KINDS: dict[str, Any] = {"job": job, "fork": fork_job, "change": change_job}
 
 
 def start(command: dict[str, Any]) -> tuple[int, int]:
