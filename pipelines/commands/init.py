@@ -1006,7 +1006,7 @@ def _of_filter(
     """A mapping that takes messages of the filter alone, where the gateway brings others to the same place."""
     forward = gateway.forward
     # a preset has conditions of its own, which others would replace
-    if forward is None or forward.topics == [filter_] or "preset" in readings:
+    if forward.topics == [filter_] or "preset" in readings:
         return dict(readings)
     hashed = forward.pseudonyms.level if forward.pseudonyms is not None else ()
     words = [(at, word) for at, word in enumerate(levels, 1) if word and word not in "+#" and at not in hashed]
@@ -1083,8 +1083,7 @@ def _origin_of(
     trying = f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
     if lines:
         trying = f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
-    forward = None if gateway is None else gateway.forward
-    target = None if forward is None else forward.to.chosen
+    target = None if gateway is None else gateway.forward.to.chosen
     if isinstance(target, KafkaTarget) and gateway is not None:
         options = target.model_dump(mode="json")["options"]
         source: dict[str, Any] = {"servers": target.servers, "topic": target.topic}

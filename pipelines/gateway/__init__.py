@@ -9,8 +9,6 @@ bounded, and may be lost with the process: the broker sends it again.
     the MQTT connection; a look at what a broker sends, for ``init``
 ``forward``, ``delivery``
     messages to a delivery target: a folder or a Kafka topic
-``publish_back``
-    released rows to the broker
 ``metrics``, ``pseudonyms``
     counters and dropped messages; names as keyed hashes
 """

@@ -10,8 +10,7 @@ one is therefore made with MQTT 3.1.1, in which messages have no properties. The
 
 By MQTT 3.1.1 the broker learns neither the receive maximum nor the largest packet of the session: its own limit bounds
 how many messages are under way, and a packet that is too large is read before it is dropped. The session does not
-expire until MQTT 5 is used again. A session without filters only publishes and stays with MQTT 5, because its rows
-would lose their id.
+expire until MQTT 5 is used again.
 
 Subscriptions ask for QoS 1. A session can have one of QoS 2 from another client of its id. The library answers such a
 message with PUBREC before it is delivered, and the broker does not send it again: it is lost with the process, or with
@@ -83,15 +82,6 @@ def paho() -> Any:
     )
 
 
-def row_properties(release_id: str) -> Any:
-    """MQTT properties of a released row: that it is JSON, and its id, by which subscribers drop repetitions."""
-    mqtt = paho()
-    given = mqtt.Properties(mqtt.PacketTypes.PUBLISH)
-    given.ContentType = "application/json"
-    given.UserProperty = ("release_id", release_id)
-    return given
-
-
 @dataclass
 class Backoff:
     """Counts tries."""
@@ -128,9 +118,7 @@ _LASTING = {
     0x8C: "the broker wants another way of authentication than user and password or a certificate",
     0x8E: "another client has taken over the session: two use one client id; give each gateway its own",
     0x8F: "the broker does not allow this topic filter; change it",
-    0x90: "the broker does not allow this topic; change the prefix",
-    0x95: "a message is larger than the broker takes; raise its limit",
-    0x9A: "the broker does not keep retained messages; set back.retain to no",
+    0x95: "a packet is larger than the broker takes; raise its limit",
     0x9B: "the broker does not do QoS 1; use one that does",
     0x9E: "the broker does not do shared subscriptions; leave $share out",
     0xA1: "the broker does not do subscription identifiers",
@@ -165,9 +153,6 @@ _BATCH = 200
 
 #: Seconds of a connection after which the next one is tried at once again.
 _STABLE_S = 5.0
-
-#: The Receive Maximum of a broker that names none ([MQTT 5] 3.2.2.3.3).
-_RECEIVE_MAXIMUM = 65_535
 
 #: Connections in a row that were shorter, after which it is said why that may be.
 _SHORT = 3
@@ -258,13 +243,13 @@ class Action(Enum):
     GIVE_UP = auto()  # none
 
 
-def next_state(state: State, ending: Ending, *, filters: bool) -> tuple[State, Action]:
-    """What follows a connection that ended; a session without ``filters``, which only publishes, stays with MQTT 5."""
+def next_state(state: State, ending: Ending) -> tuple[State, Action]:
+    """What follows a connection that ended."""
     others = ending.connected and not ending.unreadable
     unreadable = 0 if others or (ending.ready and ending.seconds >= _CALM_S) else state.unreadable
     unreadable += ending.unreadable
     short = 0 if ending.ready and ending.seconds >= _STABLE_S else state.short + ending.ready
-    plain = filters if ending.unreadable else state.plain
+    plain = ending.unreadable or state.plain
     if state.plain and not ending.connected:
         plain = False  # the broker may not take MQTT 3.1.1
     if unreadable >= _UNREADABLE:
@@ -280,7 +265,6 @@ class Connection:
     Args:
         session: its parameters.
         on_message: called with each message.
-        on_sent: called with the packet id of a published message that the broker has.
 
     Attributes:
         connected: whether there is a connection now; the broker may send before it has answered to subscriptions.
@@ -288,17 +272,11 @@ class Connection:
         epoch: number of the connection; a packet id means something within one.
         reconnects: connections after the first.
         fresh: connections after the first for which the broker had no session.
-        quota: messages that the broker takes before it has confirmed one, its Receive Maximum.
-        refused: whether the broker, which took the session before, does not take user, password, filters or messages
-            now, or one side does not take the other's certificate.
+        refused: whether the broker, which took the session before, does not take user, password or filters now, or one
+            side does not take the other's certificate.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        on_message: Callable[[Arrived], None] | None = None,
-        on_sent: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, session: Session, on_message: Callable[[Arrived], None] | None = None) -> None:
         self._session = session
         self._mqtt = paho()
         self._backoff = Backoff()
@@ -307,9 +285,6 @@ class Connection:
         self._closing = False
         self._not_taken = False
         self._accepted = False
-        self._topics: dict[int, str] = {}  # of messages by packet id
-        # topics that took a message, and those of them that did not take the newest one
-        self._written, self._barred = set[str](), set[str]()
         self._tried = False
         self._alert: str | None = None
         self._advice: str | None = None
@@ -323,13 +298,11 @@ class Connection:
         self._packets = 0
         self._unanswered: dict[int, Sequence[str]] = {}
         self._on_message = on_message
-        self._on_sent = on_sent
         self.connected = False
         self.ready = False
         self.epoch = 0
         self.reconnects = 0
         self.fresh = 0
-        self.quota = _RECEIVE_MAXIMUM
         self.refused = False
         self._renew(State())
 
@@ -385,15 +358,6 @@ class Connection:
         self._unacknowledged.discard(packet)
         self._client.ack(packet, qos)
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool, properties: Any = None) -> int:
-        """Publish with QoS 1, while :attr:`connected`; the packet id that ``on_sent`` is called with.
-
-        What a connection did not confirm is forgotten with the next :attr:`epoch`: its owner publishes it again.
-        """
-        packet = self._client.publish(topic, payload, qos=1, retain=retain, properties=properties).mid
-        self._topics[packet] = topic
-        return packet
-
     def close(self, seconds: float = 2.0) -> None:
         """Write what is waiting and say good-bye; the session stays at the broker."""
         client = self._client
@@ -432,7 +396,6 @@ class Connection:
         client.on_connect = self._noting(self._connected)
         client.on_disconnect = self._noting(self._disconnected)
         client.on_subscribe = self._noting(self._subscribed)
-        client.on_publish = self._noting(self._published)
         client.on_message = self._noting(self._message)
         # with these set, packets are collected for the next turn instead of written one by one where they arise
         client.on_socket_register_write = _nothing
@@ -570,16 +533,12 @@ class Connection:
             if self._packets == before or not self._may_read(room):
                 return
 
-    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, ___: Any) -> None:
         self._not_taken = reason.value >= FAILURE
         if self._not_taken:
             self._fail(reason, "does not take the connection", before=self._accepted)
             return
-        # before the library publishes once more what the old connection did not confirm: the owner does that itself,
-        # and a message that is dropped later counts against the library's limit of messages under way for ever
-        self._client.drop_out_messages()
         self.connected = True
-        self.quota = getattr(properties, "ReceiveMaximum", _RECEIVE_MAXIMUM)
         self.epoch += 1
         self._since = time.monotonic()
         again = self.epoch > 1
@@ -604,7 +563,7 @@ class Connection:
     def _taken(self) -> None:
         """The broker has taken login and filters."""
         self.ready = self._accepted = True
-        self.refused = bool(self._barred)
+        self.refused = False
         self._client.on_log = None  # it would write out each message
 
     def _subscribe(self, client: Any) -> None:
@@ -655,20 +614,6 @@ class Connection:
             Arrived(topic, bytes(message.payload), message.mid, message.qos, message.dup, message.retain, kind)
         )
 
-    def _published(self, _: Any, __: Any, packet: int, reason: Any, ___: Any) -> None:
-        topic = self._topics.pop(packet, "")
-        if reason.value >= FAILURE:
-            # rights are given by topic: one that was never there is a mistake of the settings
-            self._fail(reason, "does not take a message", before=topic in self._written)
-            self._barred |= self._written & {topic}
-            self._client.disconnect()
-            return
-        self._written.add(topic)
-        self._barred.discard(topic)
-        self.refused = bool(self._barred)
-        if self._on_sent is not None:
-            self._on_sent(packet)
-
     def _disconnected(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         by_server = flags.is_disconnect_packet_from_server
         if by_server:
@@ -680,7 +625,7 @@ class Connection:
         ending = Ending(self.connected, self.ready, unreadable, time.monotonic() - self._since)
         self.ready = self.connected = self._not_taken = False
         before = self._state
-        self._state, action = next_state(before, ending, filters=bool(self._session.filters))
+        self._state, action = next_state(before, ending)
         if ending.ready and not self._state.short:
             self._backoff.reset()
         if unreadable or self._state.plain is not before.plain:

@@ -93,14 +93,6 @@ class DeliveryTarget(ABC):
         """
 
 
-def refused_options(field: str, error: Exception) -> DeliveryError:
-    """What is said where librdkafka does not take options; its own text quotes the value of one, maybe a secret."""
-    return DeliveryError(
-        f"{field}: librdkafka does not take them ({type(error).__name__}); check their names and values against "
-        "librdkafka's"
-    )
-
-
 #: One message a record, its fields in their order; plain columns, so that any reader of Avro takes them.
 SEGMENT_AVRO: dict[str, Any] = {
     "type": "record",
@@ -586,7 +578,11 @@ class KafkaDelivery(DeliveryTarget):
         try:
             return self._library.Producer(self._options)
         except (self._library.KafkaException, ValueError, TypeError) as error:
-            raise refused_options("forward.to.kafka.options", error) from None
+            # its own text quotes the value of an option, maybe a secret
+            raise DeliveryError(
+                f"forward.to.kafka.options: librdkafka does not take them ({type(error).__name__}); check their names "
+                "and values against librdkafka's"
+            ) from None
 
     def _produce(self, number: int, message: Message) -> bool:
         headers = [
@@ -750,9 +746,3 @@ class KafkaDelivery(DeliveryTarget):
         self._again = deque(self._pending)
         self._again_at = time.monotonic() + _RETRY_S
         self._served(old.poll, 0)
-
-
-def reason_of(error: Exception) -> str:
-    """What librdkafka says, which quotes no message."""
-    first: Any = error.args[0] if error.args else error
-    return first.str() if hasattr(first, "str") else str(first)

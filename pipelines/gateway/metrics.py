@@ -34,8 +34,6 @@ class Dropped(StrEnum):
     RETAINED = "retained"
     BAD_TOPIC = "bad-topic"
     REFUSED = "refused-by-next-hop"
-    NO_RELEASE = "no-release"
-    CHANGED = "changed-release"
 
 
 @dataclass
@@ -51,11 +49,7 @@ class Tally:
     bytes_in_flight: int = 0  # bytes of these, about
     reconnects: int = 0  # connections after the first
     sessions_lost: int = 0  # connections after the first for which the broker had kept nothing
-    back_reconnects: int = 0  # connections of the way back after its first
     refused: int = 0  # 1 while the broker does not take login, filters or messages that it took before
-    back_refused: int = 0  # the same of the connection of the way back
-    sent: int = 0  # releases that the broker has
-    known: int = 0  # releases that were not sent, because they had been
     dropped: Counter[Dropped] = field(default_factory=Counter[Dropped])  # what goes no further, by reason
 
     def line(self, before: int, seconds: float) -> str:
@@ -71,10 +65,7 @@ class Tally:
             ("duplicates", self.duplicates),
             ("unconfirmed", self.unconfirmed),
             ("reconnects", self.reconnects),
-            ("reconnects of the way back", self.back_reconnects),
             ("sessions lost", self.sessions_lost),
-            ("releases sent", self.sent),
-            ("releases known", self.known),
             *((f"dropped as {reason.value}", count) for reason, count in sorted(self.dropped.items())),
         ]
         return ", ".join([*parts, *(f"{name} {count:,}" for name, count in more if count)])
@@ -90,7 +81,7 @@ class Tally:
         yield MetricFamily(
             "quiltstream_gateway_dropped_total",
             "counter",
-            "Messages and releases that go no further",
+            "Messages that go no further",
             [({"reason": why.value}, self.dropped[why]) for why in Dropped],
         )
 
@@ -104,12 +95,8 @@ _METRICS: Sequence[tuple[str, Literal["counter", "gauge"], str]] = (
     ("in_flight", "gauge", "Messages that the next hop does not have yet"),
     ("bytes_in_flight", "gauge", "Bytes of these, about"),
     ("reconnects", "counter", "Connections to the broker after the first"),
-    ("back_reconnects", "counter", "The same of the way back"),
     ("sessions_lost", "counter", "Connections for which the broker had kept no session"),
     ("refused", "gauge", "Whether the broker refuses a login, filters or messages that it took before"),
-    ("back_refused", "gauge", "The same of the way back"),
-    ("sent", "counter", "Releases that the broker has"),
-    ("known", "counter", "Releases that were not sent again"),
 )
 
 

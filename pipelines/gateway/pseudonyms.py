@@ -98,7 +98,7 @@ def write_pseudonyms(settings: Path, roster: Path, out: Path, choice: Choice) ->
         CommandError: the settings name no pseudonyms, or the file cannot be written.
     """
     given = GatewaySettings.read(settings).forward
-    if given is None or given.pseudonyms is None:
+    if given.pseudonyms is None:
         raise CommandError(
             f"{settings}: it has no forward.pseudonyms, so the gateway passes names on as they are; the roster that "
             "the job has is right"

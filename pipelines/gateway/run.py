@@ -1,4 +1,4 @@
-"""The command ``quiltstream gateway``: its parts from the settings, and both directions side by side."""
+"""The command ``quiltstream gateway``: its parts from the settings, and messages taken until a stop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...schemas.files import reason
-from ...schemas.settings.gateway import Back as BackSettings
-from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaReleases, KafkaTarget, Level, Tls, seconds
+from ...schemas.settings.gateway import Broker, GatewaySettings, KafkaTarget, Level, Tls, seconds
 from ...schemas.settings.gateway import Forward as ForwardSettings
 from ...schemas.settings.secrets import FromEnvironment, FromFile, SecretError, filled
 from ..commands import settled, stop_signals
@@ -31,7 +29,6 @@ from .delivery import DeliveryError, DeliveryTarget, FolderDelivery, KafkaDelive
 from .forward import Forward
 from .metrics import RejectFile, Tally
 from .pseudonyms import TopicNames
-from .publish_back import Back, FolderSource, KafkaSource, ReleaseSource, Sent
 
 PathOf = Callable[[str], Path]
 """A path of the settings as seen from here."""
@@ -48,34 +45,20 @@ class Parts:
     """What a gateway is made of."""
 
     settings: GatewaySettings  # where it comes from
-    forward: Session | None  # the session that messages are received in, if they are
-    back: Session | None  # the session that releases are published in, if they are
-    # librdkafka's options with their secrets, by ``forward`` and ``back``
-    options: dict[str, dict[str, Any]] = field(repr=False)
+    session: Session  # the session that messages are received in
+    options: dict[str, Any] = field(repr=False)  # librdkafka's, with their secrets
     names: TopicNames | None = None  # what of a topic goes on under a pseudonym, with the key; ``None``: nothing
 
-    def target(self, given: ForwardSettings) -> DeliveryTarget:
+    def target(self) -> DeliveryTarget:
         """The delivery target.
 
         Raises:
             DeliveryError: it cannot be used.
         """
-        to = given.to.chosen
+        to = self.settings.forward.to.chosen
         if isinstance(to, KafkaTarget):
-            return KafkaDelivery(to.servers, to.topic, to.key, self.options["forward"])
+            return KafkaDelivery(to.servers, to.topic, to.key, self.options)
         return FolderDelivery(self.settings.path(to.path), size=to.size, age=seconds(to.age))
-
-    def source(self, given: BackSettings, sent: Sent) -> ReleaseSource:
-        """Where releases come from.
-
-        Raises:
-            DeliveryError: it cannot be used.
-        """
-        place = given.from_.chosen
-        if isinstance(place, KafkaReleases):
-            member = self.settings.back_client_id
-            return KafkaSource(place.servers, place.topic, place.group or member, member, self.options["back"])
-        return FolderSource(self.settings.path(place.path), seconds(place.poll), sent)
 
     def rejects(self) -> RejectFile:
         """The file of dropped messages.
@@ -83,8 +66,7 @@ class Parts:
         Raises:
             CommandError: the file cannot be written.
         """
-        forward = self.settings.forward
-        given = None if forward is None else forward.rejects
+        given = self.settings.forward.rejects
         return RejectFile(None if given is None else self.settings.path(given))
 
 
@@ -96,38 +78,24 @@ def parts_of(settings: GatewaySettings) -> Parts:
         SettingsError: the key of the pseudonyms is.
     """
     paho()
-    broker, options = settings.mqtt, dict[str, dict[str, Any]]()
-    targets = {
-        "forward.to.kafka.options": None if settings.forward is None else settings.forward.to.kafka,
-        "back.from.kafka.options": None if settings.back is None else settings.back.from_.kafka,
-    }
-    for name, target in targets.items():
-        if target is not None:
-            kafka()
-            options[name.partition(".")[0]] = options_of(name, target.options, settings.path)
-    common = broker_of(broker, settings.path)
-    forward = back = names = None
-    if settings.forward is not None:
-        given = settings.forward
-        forward = Session(
-            **common,
-            client_id=broker.client_id,
-            expiry=min(int(seconds(broker.session)), _FOR_EVER),
-            filters=tuple(given.topics),
-            unsubscribe=tuple(given.unsubscribe),
-            send_retained=given.retained == "forward",
-            receive_maximum=receive_maximum(given.limits.messages),
-            packet=given.limits.packet,
-        )
-        names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
-        _writable("forward.rejects", settings, given.rejects)
-        _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
-    if settings.back is not None:
-        back = Session(**common, client_id=settings.back_client_id)
-        _writable("back.state", settings, settings.back.state)
-        if settings.back.from_.folder is not None:
-            _readable("back.from.folder", settings.path(settings.back.from_.folder.path))
-    return Parts(settings, forward, back, options, names)
+    broker, given, options = settings.mqtt, settings.forward, dict[str, Any]()
+    if given.to.kafka is not None:
+        kafka()
+        options = options_of("forward.to.kafka.options", given.to.kafka.options, settings.path)
+    session = Session(
+        **broker_of(broker, settings.path),
+        client_id=broker.client_id,
+        expiry=min(int(seconds(broker.session)), _FOR_EVER),
+        filters=tuple(given.topics),
+        unsubscribe=tuple(given.unsubscribe),
+        send_retained=given.retained == "forward",
+        receive_maximum=receive_maximum(given.limits.messages),
+        packet=given.limits.packet,
+    )
+    names = None if given.pseudonyms is None else TopicNames.read(given.pseudonyms)
+    _writable("forward.rejects", settings, given.rejects)
+    _writable("forward.to.folder", settings, None if given.to.folder is None else f"{given.to.folder.path}/x")
+    return Parts(settings, session, options, names)
 
 
 def broker_of(broker: Broker, path_of: PathOf) -> dict[str, Any]:
@@ -243,33 +211,13 @@ def _writable(name: str, settings: GatewaySettings, text: str | None) -> None:
         raise CommandError(f"{name}: {path} cannot be written; give another place, or the rights to this one")
 
 
-def _readable(name: str, folder: Path) -> None:
-    """Check that a folder can be looked into, where it is there already."""
-    try:
-        with suppress(FileNotFoundError):
-            any(path.stat() for path in folder.iterdir())  # the first one tells whether it may be entered
-    except OSError as error:
-        raise CommandError(
-            f"{name}: {folder} cannot be read ({reason(error)}); give another place, or the rights to this one"
-        ) from None
-
-
 def facts_of(parts: Parts) -> Iterator[tuple[str, str]]:
     """What a gateway will do, for people."""
     settings, broker = parts.settings, parts.settings.mqtt
     tls = "without TLS" if broker.tls is None else "with TLS"
     user = "nobody" if broker.user is None else f"user {broker.user!r}" if isinstance(broker.user, str) else "a user"
     yield "broker", f"{broker.host}:{broker.port_in_use} {tls}, as {user}"
-    if settings.forward is not None:
-        yield from _forward_facts(settings, settings.forward)
-    if settings.back is not None:
-        given, place = settings.back, settings.back.from_.chosen
-        where = (
-            f"Kafka topic {place.topic!r} at {place.servers}"
-            if isinstance(place, KafkaReleases)
-            else f"the files *.jsonl of {settings.path(place.path)}"
-        )
-        yield "back", f"{where}, to {given.prefix}/QUERY/SERIES, {'' if given.retain else 'not '}retained"
+    yield from _forward_facts(settings, settings.forward)
     port = settings.metrics.port
     yield "metrics", f"a line every {settings.metrics.every}" + ("" if port is None else f", 127.0.0.1:{port}/metrics")
     if broker.tls is None and broker.user is not None and broker.host not in {"localhost", "127.0.0.1", "::1"}:
@@ -340,28 +288,20 @@ def run_gateway(path: Path) -> int:
     stop = partial(bool, stops)
     with _logging(), _signals(stops), _closing(parts) as (tally, rejects):
         settled()
-        ways: list[Callable[[], None]] = []
-        if parts.forward is not None:
-            ways.append(lambda: _forward(parts, tally, rejects, stop))
-        if parts.back is not None:
-            ways.append(lambda: _back(parts, tally, rejects, stop))
-        threads = [_Way(way, stops) for way in ways]
-        for thread in threads:
-            thread.start()
+        way = _Way(lambda: _forward(parts, tally, rejects, stop), stops)
+        way.start()
         _report(tally, stop, seconds(parts.settings.metrics.every))
         for number in filter(None, stops):
             _LOG.info("%s: stopping", signal.Signals(number).name)
-        for thread in threads:
-            thread.join()
+        way.join()
         _LOG.info("stopped: %s", tally.line(tally.received, 0.0))
-        for thread in threads:
-            if thread.error is not None:
-                raise _said(thread.error)
+        if way.error is not None:
+            raise _said(way.error)
     return ExitCode.OK
 
 
 class _Way(threading.Thread):
-    """One direction in a thread of its own; its end is the end of the other."""
+    """The way of messages in a thread of its own, as signals come to the main one; its end stops the gateway."""
 
     def __init__(self, way: Callable[[], None], stops: list[int]) -> None:
         super().__init__(name="quiltstream-gateway", daemon=True)
@@ -385,10 +325,8 @@ def _said(error: Exception) -> Exception:
 
 def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[], bool]) -> None:
     given = parts.settings.forward
-    if given is None or parts.forward is None:
-        return
     forward = Forward(
-        parts.target(given),
+        parts.target(),
         messages=given.limits.messages,
         bytes_=given.limits.bytes,
         largest=given.limits.message,
@@ -397,21 +335,7 @@ def _forward(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[],
         rejects=rejects,
         names=parts.names,
     )
-    forward.run(Connection(parts.forward, on_message=forward.take), stop, seconds(parts.settings.stop))
-
-
-def _back(parts: Parts, tally: Tally, rejects: RejectFile, stop: Callable[[], bool]) -> None:
-    given = parts.settings.back
-    if given is None or parts.back is None:
-        return
-    sent = Sent(parts.settings.path(given.state))
-    try:
-        back = Back(
-            parts.source(given, sent), sent, prefix=given.prefix, retain=given.retain, tally=tally, rejects=rejects
-        )
-        back.run(Connection(parts.back, on_sent=back.confirmed), stop, seconds(parts.settings.stop))
-    finally:
-        sent.close()
+    forward.run(Connection(parts.session, on_message=forward.take), stop, seconds(parts.settings.stop))
 
 
 def _report(tally: Tally, stop: Callable[[], bool], every: float) -> None:

@@ -63,6 +63,7 @@ OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented 
 
 #: Settings that earlier versions had, and what replaces each.
 GONE: dict[str, str] = {
+    "back": "released rows are read from the job's sink",
     "rejects.encrypted": "rejects are counted by reason; read them at the source",
 }
 

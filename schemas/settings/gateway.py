@@ -1,4 +1,4 @@
-"""The settings of the gateway: which broker, which topics, where messages go, and how releases come back.
+"""The settings of the gateway: which broker, which topics, and where messages go.
 
 They are a document of their own and no section of a job's settings. The gateway runs beside the broker, for as long as
 there are meters, and knows nothing of slots, models or budgets; a job's settings are frozen in the ledger and shown
@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section
-from .connectors import Servers
-from .connectors import Topic as KafkaTopic
+from .connectors import Servers, Topic
 from .secrets import FromEnvironment, FromFile, Option, Pseudonyms, Secret, checked_options, secret
 
 EXAMPLE = """\
@@ -79,19 +78,6 @@ def topic_filter(text: str) -> str:
     return text
 
 
-def topic_name(text: str) -> str:
-    """Check the name of a topic, which has no wildcards.
-
-    Raises:
-        ValueError: MQTT does not allow it.
-    """
-    if not text or set("+#\0") & set(text) or len(text.encode()) > LONGEST_TOPIC or text.startswith("$"):
-        raise ValueError(f"{text!r} is no topic; it has no +, # or NUL and does not begin with $")
-    if text.startswith("/") or text.endswith("/"):
-        raise ValueError(f"{text!r} begins or ends with a slash; leave it out")
-    return text
-
-
 def _user(given: Any) -> Any:
     return given if given is None or (isinstance(given, str) and given) else secret(given)
 
@@ -99,7 +85,6 @@ def _user(given: Any) -> Any:
 User = Annotated[str | FromEnvironment | FromFile | None, BeforeValidator(_user)]
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0, examples=["64MiB"])]
 Filter = Annotated[str, AfterValidator(topic_filter)]
-Topic = Annotated[str, AfterValidator(topic_name)]
 
 
 class Tls(Section):
@@ -167,9 +152,6 @@ _OWN_OPTIONS = {
     "enable.idempotence": "it is always on",
     "acks": "it is always all",
     "transactional.id": "the gateway has no transactions",
-    "group.id": "write it as group",
-    "enable.auto.commit": "positions are committed when the broker has the releases",
-    "enable.auto.offset.store": "positions are committed when the broker has the releases",
 }
 
 
@@ -186,7 +168,7 @@ class KafkaTarget(Section):
     """A Kafka topic that messages go to."""
 
     servers: Servers
-    topic: KafkaTopic
+    topic: Topic
     key: Literal["topic"] | Level = Field(default="topic", description="what partitions are chosen by")
     options: Options = Field(default_factory=dict, description="any option of librdkafka")
 
@@ -199,19 +181,6 @@ class FolderTarget(Section):
     age: Duration = Field(default="10s", description="or when it was begun so long ago")
 
 
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-def _one(name: str, kafka: A | None, folder: B | None) -> A | B:
-    """The one of two sections that is given."""
-    if kafka is not None and folder is None:
-        return kafka
-    if folder is not None and kafka is None:
-        return folder
-    raise ValueError(f"{name} names exactly one of kafka, folder")
-
-
 class Target(Section):
     """The next hop: exactly one."""
 
@@ -221,7 +190,9 @@ class Target(Section):
     @property
     def chosen(self) -> KafkaTarget | FolderTarget:
         """The one that is named."""
-        return _one("forward.to", self.kafka, self.folder)
+        if (self.kafka is None) == (self.folder is None):
+            raise ValueError("forward.to names exactly one of kafka, folder")
+        return cast("KafkaTarget | FolderTarget", self.kafka or self.folder)
 
     @model_validator(mode="after")
     def _checked(self) -> Target:
@@ -349,49 +320,6 @@ class Forward(Section):
         return self
 
 
-class KafkaReleases(Section):
-    """A Kafka topic of released rows, as JSON."""
-
-    servers: Servers
-    topic: KafkaTopic
-    group: Name | None = Field(default=None, description="left out: the client id of back")
-    options: Options = Field(default_factory=dict, description="any option of librdkafka")
-
-
-class FolderReleases(Section):
-    """The folder that a live job's ``sink: {jsonl: FOLDER}`` writes."""
-
-    path: str = Field(min_length=1)
-    poll: Duration = Field(default="1s", description="from one look to the next")
-
-
-class Releases(Section):
-    """Where released rows come from: exactly one."""
-
-    kafka: KafkaReleases | None = None
-    folder: FolderReleases | None = None
-
-    @property
-    def chosen(self) -> KafkaReleases | FolderReleases:
-        """The one that is named."""
-        return _one("back.from", self.kafka, self.folder)
-
-    @model_validator(mode="after")
-    def _checked(self) -> Releases:
-        _ = self.chosen
-        return self
-
-
-class Back(Section):
-    """Released rows, published again at the broker under another prefix."""
-
-    from_: Releases = Field(alias="from")
-    prefix: Topic = Field(description="a row's topic is PREFIX/QUERY/SERIES")
-    retain: bool = Field(default=False, description="the broker keeps the newest row of each topic for new subscribers")
-    state: str = Field(default="gateway-sent.db", description="file that remembers what was sent")
-    client_id: Name | None = Field(default=None, description="left out: that of mqtt with -back behind it")
-
-
 class Metrics(Section):
     """What an operator sees."""
 
@@ -405,8 +333,7 @@ class GatewaySettings(Document):
     explained = Explained("`quiltstream schema --gateway`", "`quiltstream schema --gateway`")
 
     mqtt: Broker
-    forward: Forward | None = None
-    back: Back | None = None
+    forward: Forward
     metrics: Metrics = Field(default_factory=Metrics)
     stop: Duration = Field(default="10s", description="how long a gateway told to stop waits for what is under way")
 
@@ -417,42 +344,9 @@ class GatewaySettings(Document):
             raise ValueError(f"stop is {text}; it is at most 1h")
         return text
 
-    @model_validator(mode="after")
-    def _whole(self) -> GatewaySettings:
-        if self.forward is None and self.back is None:
-            raise ValueError("name forward, back or both: a gateway without them does nothing")
-        if self.back is not None and self.forward is not None:
-            if self.back_client_id == self.mqtt.client_id:
-                raise ValueError(f"back.client_id is {self.back_client_id!r} like mqtt.client_id; each has its own")
-            for one in self.forward.topics:
-                if _covers(one, self.back.prefix):
-                    raise ValueError(
-                        f"forward.topics has {one!r}, which takes in what is published under back.prefix "
-                        f"{self.back.prefix!r}: it would go round in a ring; choose a prefix that no filter matches"
-                    )
-        return self
-
-    @property
-    def back_client_id(self) -> str:
-        """The name at the broker of the way back."""
-        given = None if self.back is None else self.back.client_id
-        return f"{self.mqtt.client_id}-back" if given is None else given
-
     def path(self, text: str) -> Path:
         """A path of the settings as seen from here: relative ones start at the settings file's folder."""
         return self._folder / text
-
-
-def _covers(filter_: str, prefix: str) -> bool:
-    """Whether a filter matches some topic below a prefix of at least two more levels."""
-    levels = _levels_of(filter_)
-    below = prefix.split("/")
-    for place, level in enumerate(levels):
-        if level == "#":
-            return place <= len(below) + 2
-        if place < len(below) and level not in {"+", below[place]}:
-            return False
-    return len(levels) == len(below) + 2
 
 
 def seconds(duration: str) -> float:

@@ -84,8 +84,8 @@ def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
 
 
 def test_a_path_that_the_gateway_writes_is_on_its_volume() -> None:
-    written = re.findall(r"(?:rejects|state): (/\S+)", text(SETTINGS / "gateway.yaml"))
-    assert len(written) == 2
+    written = re.findall(r"rejects: (/\S+)", text(SETTINGS / "gateway.yaml"))
+    assert len(written) == 1
     assert "gateway:/var/lib/quiltstream" in services()["gateway"]["volumes"]
     assert all(path.startswith("/var/lib/quiltstream/") for path in written)
     assert not any(SECRETS in path for path in written)
@@ -243,7 +243,7 @@ def wait(condition: Any) -> None:
 
 
 def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> None:
-    """A meter publishes its own readings only, and reads releases only; releases come from the gateway only.
+    """A meter publishes its own readings only, and reads nothing; the gateway reads, and publishes nothing.
 
     Mosquitto 2.0.11 ends a connection over which it was sent what it does not allow, if `max_queued_messages` is 0: so
     each of these has a connection of its own.
@@ -251,12 +251,11 @@ def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> Non
     clients = {name: Client(name, *broker) for name in ("gateway", "m1", "m2")}
     clients["gateway"].subscribe("meters/+/readings")
     for name in ("m1", "m2"):
-        clients[name].subscribe("meters/+/readings", "meters/#", "released/#")
+        clients[name].subscribe("meters/+/readings", "meters/#", "#")
     for number, (user, topic) in enumerate(
         [
             ("m1", "meters/m2/readings"),
             ("m1", "meters/m1/other"),
-            ("m2", "released/weekly-load/north"),
             ("gateway", "meters/m1/readings"),
         ]
     ):
@@ -264,12 +263,11 @@ def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> Non
         assert offender.publish(topic) == "Not authorized"
         offender.close()
     assert clients["m1"].publish("meters/m1/readings") == "Success"
-    assert clients["gateway"].publish("released/weekly-load/north") == "Success"
-    wait(lambda: all(client.got for client in clients.values()))
+    wait(lambda: bool(clients["gateway"].got))
     for client in clients.values():
         client.close()
     assert clients["gateway"].got == [("meters/m1/readings", b"{}")]
-    assert clients["m1"].got == clients["m2"].got == [("released/weekly-load/north", b"{}")]
+    assert clients["m1"].got == clients["m2"].got == []
 
 
 def refused(user: str, folder: Path, port: int) -> bool:
@@ -328,35 +326,19 @@ def test_a_client_without_a_password_is_not_authorized(broker: tuple[Path, int])
     assert "Not authorized" in run([sys.executable, "-c", script])
 
 
-def test_a_meter_publishes_and_reads_with_the_commands_of_the_guide(
-    broker: tuple[Path, int], tool: Callable[[str], str]
-) -> None:
-    """Mosquitto's own clients, with the guide's words but for host, port and folder."""
+def test_a_meter_publishes_with_the_command_of_the_guide(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
+    """Mosquitto's own client, with the guide's words but for host, port and folder."""
     folder, port = broker
     replaced = {"broker.example": "localhost", "8883": str(port), "$M1_PASSWORD": "word-of-m1"}
 
-    def words(program: str) -> list[str]:
-        (call,) = calls(program)
-        assert set(replaced) < set(call)
-        ours = [replaced.get(word, word.replace("secrets/", f"{folder}/")) for word in call[1:]]
-        return [tool(program), *ours]
-
+    (call,) = calls("mosquitto_pub")
+    assert set(replaced) < set(call)
+    ours = [replaced.get(word, word.replace("secrets/", f"{folder}/")) for word in call[1:]]
+    publish = [tool("mosquitto_pub"), *ours]
     gateway = Client("gateway", *broker)
     gateway.subscribe("meters/+/readings")
-    publish = words("mosquitto_pub")
     assert run(publish) == ""
     wait(lambda: bool(gateway.got))
     topic, message = publish[publish.index("-t") + 1], publish[publish.index("-m") + 1]
     assert gateway.got == [(topic, message.encode())]
-    # the guide's words take what comes until they are ended; here the first message ends them
-    with subprocess.Popen(
-        [*words("mosquitto_sub"), "-C", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as reader:
-        try:
-            # a message that comes before it has subscribed is for nobody, and the broker says so
-            wait(lambda: reader.poll() is not None or gateway.publish("released/weekly-load/north") == "Success")
-            said, _ = reader.communicate(timeout=20)
-        finally:
-            reader.kill()
-            gateway.close()
-    assert (reader.returncode, said) == (0, b"{}\n")
+    gateway.close()

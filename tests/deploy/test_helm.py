@@ -128,9 +128,7 @@ def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
     data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words, "--set", "runner=flink"))["data"]
     added = {"ledger": load_settings(data["settings.yaml"]).ledger, "roster": "roster.csv"}
     assert yaml.safe_load(data["settings.yaml"]) == job | added
-    gateway = GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
-    assert gateway.back is None
-    assert gateway.forward is not None
+    GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
 
 
 def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str], tmp_path: Path) -> None:
@@ -151,16 +149,11 @@ def test_what_values_say_of_the_gateways_files_is_kept(
     rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     rejects = "/var/lib/quiltstream/dropped.jsonl"
-    back = {
-        "from": {"kafka": {"servers": "kafka:9092", "topic": "r"}},
-        "prefix": "p",
-        "state": "/var/lib/quiltstream/s.db",
-    }
     forward = {"topics": ["m/+"], "to": {"kafka": {"servers": "kafka:9092", "topic": "t"}}, "rejects": rejects}
-    words, _ = own(tmp_path, forward=forward, back=back, metrics={"every": "1min"})
+    words, _ = own(tmp_path, forward=forward, metrics={"every": "1min"})
     data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words))["data"]
     said = yaml.safe_load(data["gateway.yaml"])
-    assert (said["forward"], said["back"]) == (forward, back)
+    assert said["forward"] == forward
     assert said["metrics"] == {"every": "1min", "port": 9464}
 
 

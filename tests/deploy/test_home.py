@@ -69,7 +69,6 @@ def test_the_metrics_ports_of_a_house_are_those_that_prometheus_scrapes() -> Non
         gateway = GatewaySettings.read(HOME / device / "gateway.yaml")
         settings = read_settings(HOME / device / "settings.yaml")
         names.add(gateway.mqtt.client_id)
-        assert gateway.forward is not None
         assert gateway.forward.to.folder is not None
         assert settings.source is not None
         assert settings.source.avro == f"{gateway.forward.to.folder.path}/*.avro"

@@ -24,7 +24,7 @@ LONGEST = (
     "test_live_memory.py",
 )
 
-#: What a push runs: the whole way from MQTT to Kafka by Flink and back with kills, jobs on Prism and Flink, the ledger
+#: What a push runs: the whole way from MQTT by Kafka and Flink to Kafka with kills, jobs on Prism and Flink, the ledger
 #: on a server and its faults, TLS, alerts, and what a killed command leaves behind. The rest runs at night.
 SMOKE = (
     "test_gateway_kafka.py",

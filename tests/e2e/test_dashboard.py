@@ -90,14 +90,11 @@ def _recorded(begin: float) -> dict[str, Callable[[int], float]]:
         f"{_GATEWAY}received_total": lambda m: 6000.0 * m,
         f"{_GATEWAY}acknowledged_total": read,
         f"{_GATEWAY}duplicates_total": late,
-        f"{_GATEWAY}sent_total": lambda m: m // 6,
         f"{_GATEWAY}in_flight": lambda m: 40 + 900 * away(m),
         f'{_GATEWAY}dropped_total{{reason="too-large"}}': lambda m: m // 10,
         f"{_GATEWAY}reconnects_total": lambda m: float(m >= AWAY.start),
-        f"{_GATEWAY}back_reconnects_total": lambda _: 0,
         f"{_GATEWAY}sessions_lost_total": lambda _: 0,
         f"{_GATEWAY}refused": away,
-        f"{_GATEWAY}back_refused": lambda _: 0,
     }
     for job in ("live", "ledger", "flink", "gateway"):
         found[f'up{{job="{job}",instance="{job}"}}'] = (lambda m: 1 - away(m)) if job == "ledger" else (lambda _: 1)

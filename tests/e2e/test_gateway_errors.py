@@ -36,7 +36,7 @@ def passwords(folder: Path, password: str = PASSWORD) -> dict[str, str]:
     """A user for the broker, and what each user may do."""
     file, rights = folder / "passwords", folder / "rights"
     subprocess.run(["mosquitto_passwd", "-b", "-c", file, "gateway", password], check=True, capture_output=True)
-    rights.write_text("user gateway\ntopic read meters/#\ntopic write released/#\n", encoding="utf-8")
+    rights.write_text("user gateway\ntopic read meters/#\n", encoding="utf-8")
     file.chmod(0o600)
     return {"allow_anonymous": "false", "password_file": str(file), "acl_file": str(rights)}
 
@@ -65,18 +65,6 @@ def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
     assert gateway.log.count("subscribed to") == 2
     assert gateway.stop() == 0
     assert not [one for one in (PASSWORD, "something-else", "another-password") if one in gateway.log + refused.log]
-
-
-def test_a_prefix_that_may_not_be_written_to_ends_the_gateway(
-    broker: Broker, start_gateway: Start, tmp_path: Path
-) -> None:
-    one = broker(passwords(tmp_path))
-    settings = with_password(to_folder(one.port))
-    settings["back"] = {"from": {"folder": {"path": "."}}, "prefix": "elsewhere"}
-    row = '{"release_id": "r1", "query": "q", "key": "k", "window_stop": "2013-01-08T00:00:00Z"}\n'
-    gateway = start_gateway(settings, "", {"secret": PASSWORD, "rows.jsonl": row})
-    assert gateway.ended() == 2
-    assert "does not take a message (Not authorized): not authorised; give this user the right" in gateway.log
 
 
 def test_two_gateways_with_one_client_id_report_that_the_id_may_be_in_use(broker: Broker, start_gateway: Start) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from .gateway_job import GatewayProcess, Meters, Start, number_of, payload_of, to_folder
 from .kafka import PASSWORD, USER, KafkaBroker
 from .mosquitto import MosquittoBroker
-from .test_gateway_back import Reader, row
 
 
 @pytest.fixture(autouse=True)
@@ -147,55 +145,6 @@ def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
     refused = start_gateway(settings, "counts are at", {"secret": PASSWORD})
     assert refused.ended() == 2, refused.log
     assert f"Kafka: not authorised to write to the topic '{topic}'" in refused.log or "no topic" in refused.log
-
-
-def test_releases_of_a_kafka_topic_are_published_despite_gateway_kills_and_outages(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
-) -> None:
-    topic = kafka.topic(2)
-    rows = [row(window, f"k{key}") for window in range(20) for key in range(30)]
-    kafka.send(topic, [(number % 2, json.dumps(one).encode()) for number, one in enumerate(rows)])
-    kafka.send(topic, [(0, None), (0, b"no row"), (0, json.dumps(rows[0] | {"counts": [0, 0]}).encode())])
-    kafka.stop()
-    reader = Reader(mosquitto.port)
-    settings: dict[str, Any] = {
-        "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-1"},
-        "back": {"from": {"kafka": {"servers": kafka.servers, "topic": topic}}, "prefix": "released"},
-    }
-    one = start_gateway(settings, "trying again")
-    assert "Kafka: " in one.log
-    kafka.start()
-    reader.wait(1)
-    one.kill()
-    one.start("connected")
-    reader.wait(600)
-    kafka.stop()
-    kafka.start()
-    kafka.send(topic, [(number % 2, json.dumps(row(99, f"k{number}")).encode()) for number in range(300)])
-    reader.wait(900)
-    assert one.stop() == 0
-    reader.close()
-    assert all(found == row(int(told.split("-")[0]), told.split("-")[1]) for _, found, _, told in reader.found)
-    assert "Error" not in one.log
-
-
-def test_a_gateway_configured_with_another_release_topic_reads_that_topic(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
-) -> None:
-    """Kafka gives a member that comes back the partitions it had, of whatever topic they are."""
-    reader = Reader(mosquitto.port)
-    for window in (1, 2):
-        topic = kafka.topic()
-        kafka.send(topic, [(number % 3, json.dumps(row(window, f"k{number}")).encode()) for number in range(30)])
-        place = {"servers": kafka.servers, "topic": topic, "options": {"session.timeout.ms": 6_000}}
-        settings: dict[str, Any] = {
-            "mqtt": {"host": "127.0.0.1", "port": mosquitto.port, "client_id": "gateway-3"},
-            "back": {"from": {"kafka": place}, "prefix": "released"},
-        }
-        one = start_gateway(settings, "connected")
-        reader.wait(30 * window)
-        assert one.stop() == 0
-    reader.close()
 
 
 def all_had(target: KafkaDelivery, given: list[Message], expected: int) -> None:

@@ -1,4 +1,4 @@
-"""The parts of the whole way: meters, settings of gateway and job, and a reader of the rows that come back.
+"""The parts of the whole way: meters, settings of gateway and job, and the topic of its rows.
 
 The settings are the shipped ones of ``deploy/flink``, with hosts, topics, files and windows of the test's own.
 """
@@ -10,7 +10,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ from .live_bench import ORIGIN, SLOT
 from .london import DAY, DAYS, FIRST, HOMES, SIZE, START, WINDOWS, to_be_sent
 from .mosquitto import MosquittoBroker
 from .stamped import unstamped
-from .test_gateway_back import Reader
 
 #: More than what :data:`~.london.SHUFFLED` and what is under way at once put out of order.
 _LATENESS = "6h"
@@ -122,23 +121,7 @@ def _client(port: int, home: str) -> mqtt.Client:
     return client
 
 
-class ReleaseReader(Reader):
-    """Subscribes to the releases, and keeps their bytes.
-
-    Attributes:
-        bodies: topic, body and whether it was a retained one, of each message.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.bodies: list[tuple[str, bytes, bool]] = []
-        super().__init__(port)
-
-    def _message(self, _: Any, __: Any, message: mqtt.MQTTMessage) -> None:
-        self.bodies.append((message.topic, bytes(message.payload), message.retain))
-        super()._message(_, __, message)
-
-
-def gateway_settings(mosquitto: MosquittoBroker, kafka: KafkaBroker, readings: str, releases: str) -> dict[str, Any]:
+def gateway_settings(mosquitto: MosquittoBroker, kafka: KafkaBroker, readings: str) -> dict[str, Any]:
     """The shipped gateway, between these brokers and topics."""
     document = shipped("gateway.yaml")
     for name in ("tls", "user", "password"):
@@ -146,8 +129,6 @@ def gateway_settings(mosquitto: MosquittoBroker, kafka: KafkaBroker, readings: s
     document["mqtt"] |= {"host": "127.0.0.1", "port": mosquitto.port, "keepalive": "5s"}
     document["forward"]["to"]["kafka"] |= {"servers": kafka.servers, "topic": readings}
     document["forward"]["rejects"] = "rejects.jsonl"
-    document["back"]["from"]["kafka"] |= {"servers": kafka.servers, "topic": releases}
-    document["back"]["state"] = "gateway-sent.db"
     document["metrics"] = {"every": "1s", "port": 0}
     return document
 
@@ -262,8 +243,6 @@ class Way:
         folder: for files.
 
     Attributes:
-        back: topic, body and whether it was retained, of each message that came back.
-        retained: what the MQTT broker keeps for new subscribers in the end, by topic.
         dropped: messages that the gateway dropped.
         restored: how often the runner took the job up from a checkpoint.
     """
@@ -280,34 +259,24 @@ class Way:
         self.mosquitto, self.kafka, self.file = mosquitto, kafka, file
         self.readings, self.releases, self.rejects = kafka.topic(2), kafka.topic(2), kafka.topic(1)
         self.dropped, self.restored = 0.0, 0
-        self.retained: dict[str, bytes] = {}
         with ExitStack() as stack:
-            self.gateway = GatewayProcess(gateway_settings(mosquitto, kafka, self.readings, self.releases))
+            self.gateway = GatewayProcess(gateway_settings(mosquitto, kafka, self.readings))
             stack.callback(self.gateway.close)
             self.job = LondonJob(folder / "job", cluster, server)
             stack.callback(self.job.close)
             self.job.from_ledger = True
             self.job.describe(kafka, self.readings, self.releases, self.rejects)
-            self._reader = ReleaseReader(mosquitto.port)
-            self._reading = stack.enter_context(ExitStack())  # the reader closes once, here or in the end
-            self._reading.callback(self._reader.close)
-            self.back = self._reader.bodies
             self.meters = London(mosquitto.port, to_be_sent(file))
             stack.callback(self.meters.close)
             self.gateway.start()
             self._stack = stack.pop_all()
 
     def end(self) -> None:
-        """Wait until what is on record is in Kafka and came back, end job and gateway, and look at what is left."""
+        """Wait until what is on record is in Kafka, and end job and gateway."""
         record = self.job.on_record()
         self.job.until(lambda: by_name(one.value() for one in self.read(self.releases)).keys() == record.keys(), "rows")
-        self._reader.wait(len(record))
         self.restored = self.job.cluster.checkpoints(self.job.job)["counts"]["restored"]
         self.job.cluster.cancel(self.job.job)
-        self._reading.close()
-        with closing(ReleaseReader(self.mosquitto.port)) as late:
-            late.wait(len(HOMES))
-        self.retained = {topic: body for topic, body, retained in late.bodies if retained}
         self.dropped = sum(v for name, v in self.gateway.metrics().items() if name.startswith("dropped_total"))
         assert self.gateway.stop() == 0
 

@@ -38,12 +38,10 @@ def write(folder: Path, **changes: Any) -> Path:
 
 
 def test_a_check_describes_the_gateway_settings_and_changes_nothing(tmp_path: Path) -> None:
-    back = {"from": {"folder": {"path": "out"}}, "prefix": "released", "retain": True}
-    done = call("gateway", "--check", write(tmp_path, back=back, metrics={"port": 9464})).ended(0)
+    done = call("gateway", "--check", write(tmp_path, metrics={"port": 9464})).ended(0)
     for words in (
         "localhost:1883 without TLS, as nobody",
         "meters/#, in session 'g1'",
-        "released/QUERY/SERIES",
         "9464",
     ):
         assert done.said(words), words
@@ -75,8 +73,7 @@ def test_an_unencrypted_password_on_the_network_is_reported(tmp_path: Path, monk
         ({"forward": {"topics": ["a"], "to": {"folder": {"path": "gateway.yaml/x"}}}}, "forward.to.folder: "),
         # as within a folder that is closed to this user: what is there cannot be found out
         ({"forward": {"topics": ["a"], "to": {"folder": {"path": "x" * 256}}}}, "forward.to.folder: "),
-        ({"back": {"from": {"folder": {"path": "x"}}, "prefix": "p", "state": "x" * 256}}, "back.state: "),
-        ({"back": {"from": {"folder": {"path": "gateway.yaml"}}, "prefix": "p"}}, "back.from.folder: "),
+        ({"back": {"prefix": "p"}}, "back is gone: released rows are read from the job's sink"),
     ],
 )
 def test_mistakes_are_found_by_the_check_and_by_the_run(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
@@ -126,7 +123,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
 def test_the_editor_schema_contains_every_section_and_forbids_others() -> None:
     done = call("schema", "--gateway").ended(0)
     schema = json.loads(done.out)
-    assert set(schema["properties"]) == {"mqtt", "forward", "back", "metrics", "stop"}
+    assert set(schema["properties"]) == {"mqtt", "forward", "metrics", "stop"}
     forms = [schema, *schema["$defs"].values()]
     assert all(form["additionalProperties"] is False for form in forms if form.get("type") == "object")
 
@@ -214,22 +211,12 @@ def test_a_signal_ends_it_at_whatever_line_it_comes(
         signal.signal(signal.SIGALRM, alarm)
 
 
-def test_an_error_of_one_direction_ends_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_ends_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - patched here
-
-    ended: list[str] = []
 
     def forward(*_: object) -> None:
         raise ValueError("something unexpected")
 
-    def back(*given: Any) -> None:
-        while not given[-1]():
-            time.sleep(0.01)
-        ended.append("back")
-
     monkeypatch.setattr(run, "_forward", forward)
-    monkeypatch.setattr(run, "_back", back)
-    path = write(tmp_path, back={"from": {"folder": {"path": "out"}}, "prefix": "released"})
     with pytest.raises(ValueError, match="something unexpected"):
-        run.run_gateway(path)
-    assert ended == ["back"]
+        run.run_gateway(write(tmp_path))

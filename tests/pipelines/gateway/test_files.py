@@ -12,7 +12,6 @@ from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway import metrics as reject_files
 from quiltstream.pipelines.gateway.delivery import DeliveryError, FolderDelivery, Segment, recover
 from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile
-from quiltstream.pipelines.gateway.publish_back import ReleasedRow, Sent
 
 from .delivery_contract import message
 
@@ -57,21 +56,12 @@ def test_rejects_are_accessible_by_their_owner_only_after_a_rotation(
     assert set(modes(tmp_path).values()) == {"0o600"}
 
 
-def test_the_file_of_sent_rows_is_accessible_by_its_owner_only(tmp_path: Path) -> None:
-    sent = Sent(tmp_path / "sent.db")
-    sent.known([ReleasedRow("id", "topic", "2024-03-01", b"{}")])
-    assert set(modes(tmp_path).values()) == {"0o600"}
-    sent.close()
-
-
 def test_pipes_and_links_in_the_place_of_its_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "victim")
     for name in ("pipe", "link"):
         with pytest.raises(CommandError, match="only a regular file is replaced"):
             RejectFile(tmp_path / name)
-        with pytest.raises(CommandError, match="only a regular file is replaced"):
-            Sent(tmp_path / name)
     (tmp_path / "spool").mkdir()
     os.mkfifo(tmp_path / "spool" / ".gateway.lock")
     with pytest.raises(DeliveryError, match="a pipe is there"):

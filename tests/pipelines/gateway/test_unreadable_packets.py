@@ -290,15 +290,6 @@ def test_a_busy_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     assert "does not take the connection" in caplog.text
 
 
-def test_a_session_that_only_publishes_stays_with_mqtt_5() -> None:
-    broker = BluntBroker([packet(0x40, b"")], subscribed=False)
-    heard = Heard(broker.port, filters=(), expiry=0)
-    with pytest.raises(BrokerError, match="5 connections in a row"):
-        go_on(heard.turn)
-    broker.close()
-    assert broker.versions == [5] * 5
-
-
 def test_a_look_at_a_broker_hears_a_message_that_the_library_refuses() -> None:
     broker = BluntBroker(
         [publish(1, REFUSED["unknown property"], first=0x33)], [publish(1, None, b"a", first=0x33), publish(2, None)]
@@ -355,25 +346,6 @@ def test_an_internal_error_is_not_reported_as_a_broken_packet() -> None:
         go_on(heard.turn)
     heard.connection.close()
     broker.close()
-    broker = BluntBroker([packet(0x40, b"\0\1")], subscribed=False)
-    failed: list[int] = []
-
-    def confirmed(number: int) -> None:
-        failed.append(number)
-        raise KeyError(number)
-
-    connection = Connection(Session("127.0.0.1", broker.port, "c"), on_sent=confirmed)
-
-    def turn() -> None:
-        if connection.connected and not failed:
-            connection.publish("t", b"1", retain=False)
-        connection.turn(0.01)
-
-    with pytest.raises(KeyError):
-        go_on(turn)
-    connection.close()
-    broker.close()
-    assert failed == [1]
 
 
 def test_a_length_is_encoded_as_in_the_mqtt_specification() -> None:

@@ -18,9 +18,6 @@
 {{- with $gateway.forward -}}
 {{- $_ := merge . (dict "rejects" "/var/lib/quiltstream/rejects.jsonl") -}}
 {{- end -}}
-{{- with $gateway.back -}}
-{{- $_ := merge . (dict "state" "/var/lib/quiltstream/gateway-sent.db") -}}
-{{- end -}}
 {{- $_ := set $gateway "metrics" (merge (dict "port" 9464) ($gateway.metrics | default dict)) -}}
 {{- toYaml $gateway -}}
 {{- end -}}
