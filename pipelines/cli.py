@@ -15,7 +15,6 @@ import click
 from .commands import Group, leave_at_exit, runs_until_stopped
 
 if TYPE_CHECKING:
-    from ..schemas.releases import Engine
     from .commands.show import Format
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -739,35 +738,18 @@ def audit(**given: Any) -> None:
     derive(**given)
 
 
-@main.command(short_help="Print the JSON Schema of the settings, or the SQL that declares released rows.")
+@main.command(short_help="Print the JSON Schema of the settings.")
 @click.option("--gateway", "of_gateway", is_flag=True, help="Of a gateway's settings instead of a job's.")
-@click.option(
-    "--ddl",
-    "engine",
-    type=click.Choice(["flink", "risingwave", "clickhouse"]),
-    help="Instead, SQL that declares a topic of released rows to this engine.",
-)
-@click.option("--topic", default="releases", show_default=True, help="For --ddl: name of the topic.")
-@click.option("--servers", default="localhost:9092", show_default=True, help="For --ddl: brokers, HOST:PORT,...")
-def schema(*, of_gateway: bool, engine: Engine | None, topic: str, servers: str) -> None:
+def schema(*, of_gateway: bool) -> None:
     r"""Print the JSON Schema of the settings, for editors that complete and check.
-
-    With --ddl, the SQL by which Flink SQL, RisingWave or ClickHouse reads the released rows of a topic, as JSON.
 
     \b
     Examples:
       quiltstream schema > quiltstream.schema.json
-      quiltstream schema --ddl flink --topic load-released --servers broker-1:9093
     """
     from .console import print_json
 
-    if engine is not None:
-        from ..schemas.releases import release_ddl
-
-        if of_gateway:
-            raise click.UsageError("--gateway is about settings and --ddl about rows: give one of them")
-        click.echo(release_ddl(engine, topic, servers), nl=False)
-    elif of_gateway:
+    if of_gateway:
         from .commands.schema import gateway_schema
 
         print_json(gateway_schema())

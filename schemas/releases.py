@@ -2,21 +2,16 @@
 
 Everything in a row is public. ``RELEASE_SCHEMA`` is the Arrow form that leaves ``PrivateHistograms`` and that the file
 sinks write; its metadata name the version. A version is never changed in meaning: a new meaning is a new field.
-:func:`release_ddl` declares a topic of these rows, as JSON, to Flink SQL, RisingWave or ClickHouse. A row that is sent
-again is the same bytes under the same ``release_id``, so each declaration keeps one.
-
->>> print(release_ddl("risingwave", "load-released", "broker:9092").splitlines()[0])
-CREATE TABLE releases (
+A row that is sent again is the same bytes under the same ``release_id``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -567,138 +562,3 @@ def rows_from_batch(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 def releases_from_batch(batch: pa.RecordBatch | pa.Table) -> list[Release]:
     """The releases of a batch of ``RELEASE_SCHEMA``."""
     return [Release.from_dict(row) for row in rows_from_batch(batch)]
-
-
-Engine = Literal["flink", "risingwave", "clickhouse"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sql:
-    """How an engine writes names and types, each with ``{}`` for what it is made of."""
-
-    scalars: tuple[str, str, str, str]  # texts, whole numbers, numbers and truth values
-    stamp: str  # an instant
-    array: str  # a list
-    struct: str  # a record of named parts
-    quote: str = "`"  # around a name
-    required: str = ""  # behind the type of a column that is never null
-    nullable: str = "{}"  # a type whose values may be null; not of lists and records
-
-    @property
-    def columns(self) -> str:
-        """The columns of a release, one a line."""
-        return ",\n".join(f"  {self._named(one)}{'' if one.nullable else self.required}" for one in RELEASE_SCHEMA)
-
-    def _named(self, field: pa.Field) -> str:
-        return f"{self.quote}{field.name}{self.quote} {self._type(field)}"
-
-    def _type(self, field: pa.Field) -> str:
-        kind = field.type
-        if pa.types.is_list(kind):
-            return self.array.format(self._type(kind.value_field.with_nullable(nullable=False)))
-        if pa.types.is_struct(kind):
-            return self.struct.format(", ".join(map(self._named, kind)))
-        name = self.stamp
-        if not pa.types.is_timestamp(kind):
-            name = dict(zip((pa.utf8(), pa.int64(), pa.float64(), pa.bool_()), self.scalars, strict=True))[kind]
-        return self.nullable.format(name) if field.nullable else name
-
-
-_FLINK = _Sql(
-    ("STRING", "BIGINT", "DOUBLE", "BOOLEAN"),
-    "TIMESTAMP_LTZ(3)",  # a watermark takes no finer one, and windows begin on whole milliseconds
-    "ARRAY<{}>",
-    "ROW<{}>",
-    required=" NOT NULL",
-)
-_RISINGWAVE = _Sql(("VARCHAR", "BIGINT", "DOUBLE PRECISION", "BOOLEAN"), "TIMESTAMPTZ", "{}[]", "STRUCT<{}>", quote='"')
-_CLICKHOUSE = _Sql(
-    ("String", "Int64", "Float64", "Bool"),
-    "DateTime64(6, 'UTC')",
-    "Array({})",  # there is no array that may be null: one that is becomes empty
-    "Tuple({})",
-    nullable="Nullable({})",
-)
-
-#: Name of the table.
-TABLE = "releases"
-
-_KEY = "release_id"
-
-
-def release_ddl(engine: Engine, topic: str, servers: str) -> str:
-    """The statements that declare a topic of released rows to an engine; servers are ``host:port`` with commas.
-
-    Raises:
-        ValueError: The engine is none of these.
-    """
-    if engine not in _STATEMENTS:
-        raise ValueError(f"engine is {engine!r:.40}, but must be one of {', '.join(_STATEMENTS)}")
-    return _STATEMENTS[engine](_quoted(topic), _quoted(servers))
-
-
-def _flink(topic: str, servers: str) -> str:
-    return f"""\
-CREATE TABLE {TABLE} (
-{_FLINK.columns},
-  PRIMARY KEY (`{_KEY}`) NOT ENFORCED,
-  WATERMARK FOR `window_stop` AS `window_stop`
-) WITH (
-  'connector' = 'upsert-kafka',
-  'topic' = {topic},
-  'properties.bootstrap.servers' = {servers},
-  'properties.group.id' = 'quiltstream-{TABLE}',
-  'key.format' = 'raw',
-  'value.format' = 'json',
-  'value.json.timestamp-format.standard' = 'ISO-8601'
-);
-"""
-
-
-def _risingwave(topic: str, servers: str) -> str:
-    return f"""\
-CREATE TABLE {TABLE} (
-{_RISINGWAVE.columns},
-  PRIMARY KEY ("{_KEY}")
-) WITH (
-  connector = 'kafka',
-  topic = {topic},
-  properties.bootstrap.server = {servers},
-  scan.startup.mode = 'earliest'
-) FORMAT PLAIN ENCODE JSON;
-"""
-
-
-def _clickhouse(topic: str, servers: str) -> str:
-    stamps = [field.name for field in RELEASE_SCHEMA if pa.types.is_timestamp(field.type)]
-    parsed = ", ".join(f"parseDateTime64BestEffort(`{name}`, 6, 'UTC') AS `{name}`" for name in stamps)
-    return f"""\
-CREATE TABLE {TABLE} (
-{_CLICKHOUSE.columns}
-) ENGINE = ReplacingMergeTree
-ORDER BY (`domain`, `query`, `key`, `window_start`, `{_KEY}`);
-
-CREATE TABLE {TABLE}_queue (
-{replace(_CLICKHOUSE, stamp="String").columns}
-) ENGINE = Kafka
-SETTINGS
-  kafka_broker_list = {servers},
-  kafka_topic_list = {topic},
-  kafka_group_name = 'quiltstream-{TABLE}',
-  kafka_format = 'JSONEachRow';
-
-CREATE MATERIALIZED VIEW {TABLE}_reader TO {TABLE} AS
-SELECT * REPLACE ({parsed})
-FROM {TABLE}_queue;
-"""  # noqa: S608 - it is printed, and what is given is quoted
-
-
-_STATEMENTS: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
-    {"flink": _flink, "risingwave": _risingwave, "clickhouse": _clickhouse}
-)
-
-
-def _quoted(value: str) -> str:
-    """A text as SQL writes it."""
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"

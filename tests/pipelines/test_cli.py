@@ -171,7 +171,6 @@ def test_a_process_ends_with_the_documented_code(tmp_path: Path, changes: dict[s
 PRINTING = (
     ("--help",),
     ("schema",),
-    ("schema", "--ddl", "flink"),
     ("ledger", "show", "ledger.db"),
     ("show", "releases.jsonl"),
     ("show", "releases.jsonl", "--tidy"),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from quiltstream.pipelines.commands.schema import settings_schema
-from quiltstream.schemas.releases import RELEASE_SCHEMA, release_ddl
+from quiltstream.schemas.releases import RELEASE_SCHEMA
 from quiltstream.schemas.settings.job import EXAMPLE, Settings
 
 from ...loading import load
@@ -21,13 +21,6 @@ from ..jobs import call, readings, write_csv
 def test_the_schema_is_printed_as_json() -> None:
     done = call("schema").ended(0)
     assert json.loads(done.out) == settings_schema()
-
-
-def test_the_declaration_of_the_rows_is_printed_for_an_engine() -> None:
-    done = call("schema", "--ddl", "flink", "--topic", "load-released", "--servers", "b:1").ended(0)
-    assert done.out == release_ddl("flink", "load-released", "b:1")
-    assert call("schema", "--ddl", "flink", "--gateway").code == 2
-    assert call("schema", "--ddl", "duckdb").code == 2
 
 
 def sections(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
