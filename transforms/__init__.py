@@ -6,8 +6,8 @@
     checks of a query that need no data, and the query put on record, with what settings leave to the readings
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, other pipelines, topics, subscriptions
-``formats``, ``payloads``
-    bytes to columns: files, and messages with their presets
+``formats``, ``payloads``, ``readings``
+    bytes to columns: files, messages with their presets, and rows of files by a SELECT
 ``aggregate``
     readings to rows: encode, collect, charge, release
 ``completeness``

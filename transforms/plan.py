@@ -650,6 +650,10 @@ def _reading(settings: Settings) -> dict[str, Any]:
     reading: dict[str, Any] = {"timezone": settings.slots.timezone}
     if settings.readings is not None:
         reading |= settings.readings.canonical()
+        if settings.readings.select is not None:
+            from .readings.select import digest  # noqa: PLC0415 - DuckDB, which plain columns do without
+
+            reading["macros"] = digest()
     return reading
 
 

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from abc import abstractmethod
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -293,12 +294,14 @@ class PubSubSink(ConnectorSection):
 
 
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
+SourceFormat = Literal["parquet", "csv", "jsonl", "avro", "json", "nem12", "greenbutton"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
+SOURCE_FORMATS: tuple[SourceFormat, ...] = (*FILE_FORMATS, "json", "nem12", "greenbutton")
 
 #: The connectors by their names in settings: the module with the functions ``source(settings, group)`` and
 #: ``sink(settings, field, given)``, which a job imports; settings are checked without the client of a broker.
 CONNECTORS: dict[str, str] = {
-    **dict.fromkeys((*FILE_FORMATS, "stdin"), "quiltstream.pipelines.connectors.files"),
+    **dict.fromkeys((*SOURCE_FORMATS, "stdin"), "quiltstream.pipelines.connectors.files"),
     "kafka": "quiltstream.pipelines.connectors.kafka",
     "pubsub": "quiltstream.pipelines.connectors.pubsub",
 }
@@ -338,61 +341,76 @@ Paths = Annotated[str | list[str] | None, Field(description="a path, a pattern, 
 Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="between the columns of CSV")]
 
 
-class FileSource(_OneConnector):
-    """Where readings come from: files (a path, a pattern or a list of them) of one format, standard input, or Kafka."""
+with warnings.catch_warnings():
+    # `json` is a format of files; the method of this name that pydantic has is one of its first version
+    warnings.filterwarnings("ignore", message='Field name "json"')
 
-    parquet: Paths = None
-    csv: Paths = None
-    jsonl: Paths = None
-    avro: Paths = None
-    stdin: Literal["csv", "jsonl"] | None = Field(
-        default=None, description="lines of standard input in this format; only live"
-    )
-    kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
-    pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
-    delimiter: Delimiter = ","
-    encoding: Encoding = "utf-8"
+    class FileSource(_OneConnector):
+        """Where readings come from: files (a path, a pattern or a list of them), standard input, or a broker."""
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> FileSource:
-        kind = self.kind
-        if self.encoding != "utf-8" and kind not in ("csv", "jsonl"):
-            raise ValueError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
-        return self
+        parquet: Paths = None
+        csv: Paths = None
+        jsonl: Paths = None
+        avro: Paths = None
+        json: Paths = Field(default=None, description="documents of JSON, each read as a whole")  # pyright: ignore[reportIncompatibleMethodOverride]
+        nem12: Paths = Field(default=None, description="interval meter data of Australia")
+        greenbutton: Paths = Field(default=None, description="Green Button feeds (ESPI)")
+        stdin: Literal["csv", "jsonl"] | None = Field(
+            default=None, description="lines of standard input in this format; only live"
+        )
+        kafka: KafkaSource | None = Field(default=None, description="messages of Kafka topics; only live")
+        pubsub: PubSubSource | None = Field(default=None, description="messages of a Pub/Sub subscription; only live")
+        delimiter: Delimiter = ","
+        encoding: Encoding = "utf-8"
+        skip: int = Field(default=0, ge=0, le=10_000, description="lines of CSV files before the line of names")
+        names: list[Name] = Field(
+            default_factory=list[Name],
+            max_length=10_000,
+            description="names of the columns of CSV files without a line of names",
+        )
 
-    @property
-    def format(self) -> FileFormat:
-        """The format of the files that are given.
+        @model_validator(mode="after")
+        def _one_kind(self) -> FileSource:
+            kind = self.kind
+            if self.encoding != "utf-8" and kind not in ("csv", "jsonl", "json", "nem12"):
+                raise ValueError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
+            if (self.skip or self.names) and kind != "csv":
+                raise ValueError(f"skip and names are of CSV files, and the source is {kind}; leave them out")
+            return self
 
-        Raises:
-            ValueError: no files are given.
-        """
-        if self.broker is not None:
-            raise ValueError(f"{self.broker} names no files, and has no format of files")
-        return self.stdin or next(f for f in FILE_FORMATS if getattr(self, f))
+        @property
+        def format(self) -> SourceFormat:
+            """The format of the files that are given.
 
-    @property
-    def setting(self) -> str:
-        """Name of the setting that is given, for messages."""
-        return f"source.{self.kind}"
+            Raises:
+                ValueError: no files are given.
+            """
+            if self.broker is not None:
+                raise ValueError(f"{self.broker} names no files, and has no format of files")
+            return self.stdin or next(f for f in SOURCE_FORMATS if getattr(self, f))
 
-    @property
-    def broker(self) -> str | None:
-        """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
-        return None if self.section is None else self.setting
+        @property
+        def setting(self) -> str:
+            """Name of the setting that is given, for messages."""
+            return f"source.{self.kind}"
 
-    @property
-    def may_end(self) -> bool:
-        """Whether it may come to an end by itself, as standard input does."""
-        return bool(self.stdin)
+        @property
+        def broker(self) -> str | None:
+            """Name of the setting where it is a broker; ``None`` where it is files or standard input."""
+            return None if self.section is None else self.setting
 
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The paths or patterns, as written; none where the source is no files."""
-        if self.stdin or self.broker is not None:
-            return ()
-        given = getattr(self, self.format)
-        return (given,) if isinstance(given, str) else tuple(given)
+        @property
+        def may_end(self) -> bool:
+            """Whether it may come to an end by itself, as standard input does."""
+            return bool(self.stdin)
+
+        @property
+        def patterns(self) -> tuple[str, ...]:
+            """The paths or patterns, as written; none where the source is no files."""
+            if self.stdin or self.broker is not None:
+                return ()
+            given = getattr(self, self.format)
+            return (given,) if isinstance(given, str) else tuple(given)
 
 
 class FileSink(_OneConnector):

@@ -328,6 +328,8 @@ def check_message(readings: Readings, group: str | None) -> None:
             "readings.ambiguous is in-order, which is the order of a file's rows, and the source has messages; set "
             "earliest or latest"
         )
+    if readings.select is not None:
+        raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
     if readings.wide is not None:
         raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
     if readings.preset in NAMED:
@@ -395,6 +397,11 @@ def columns_problems(readings: Readings) -> list[str]:
 class Readings(Section):
     """Where the parts of a reading are, and how to read them: columns of a file, or places in a message."""
 
+    select: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="a row-wise SELECT over `files` that makes series, time and value; readings may be this text",
+    )
     preset: Preset | None = Field(default=None, description="a convention of messages that is known by name")
     payload: Payload = Field(default="json", description="how the payload of a message is written")
     compression: Literal["gzip"] | None = Field(
@@ -482,6 +489,9 @@ class Readings(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_recipe(cls, given: Any) -> Any:
+        given = {"select": given} if isinstance(given, str) else given
+        if isinstance(given, dict) and given.get("select") is not None:
+            given = _of_select(cast("dict[str, Any]", given))
         return with_recipe(cast("dict[str, Any]", given)) if isinstance(given, dict) else given
 
     @model_validator(mode="after")
@@ -505,7 +515,7 @@ class Readings(Section):
             name: value
             for name, value in said.items()
             if value != _default(name)
-            or not (name in {*MESSAGE_FIELDS, "decimal", "wide", "until"} or info.exclude_defaults)
+            or not (name in {*MESSAGE_FIELDS, "select", "decimal", "wide", "until"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
@@ -560,6 +570,18 @@ class Readings(Section):
                 "readings.until: which label covers most of a slot is known when all of a series are there, and files "
                 "that are followed are read as they appear: use quiltstream run without --live"
             )
+
+
+#: What goes beside a SELECT: how the times and values that it makes are read.
+_BESIDE_SELECT = {"select", "unit", "scale", "time_format", "time_unit", "ambiguous", "pseudonyms"}
+
+
+def _of_select(given: dict[str, Any]) -> dict[str, Any]:
+    """The columns that a SELECT makes."""
+    columns = {name: name for name in ("series", "time", "value")}
+    if more := [name for name in given if name not in _BESIDE_SELECT and given[name] != columns.get(name)]:
+        raise ValueError(f"readings.{more[0]} is beside readings.select, whose columns are the readings; leave it out")
+    return columns | given
 
 
 def _default(name: str) -> Any:

@@ -19,6 +19,7 @@ ONLY_IN = {
     "psycopg": {"store"},
     "click": {"pipelines"},
     "rich": {"pipelines"},
+    "duckdb": {"transforms"},
 }
 PRIVACY_MAY_USE = {"numpy", "scipy"}
 

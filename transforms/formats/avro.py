@@ -592,6 +592,11 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, An
     return fields
 
 
+def single_values(kinds: dict[str, Any]) -> Columns:
+    """The columns of a schema's fields that hold single values."""
+    return Columns(None, tuple(name for name, kind in kinds.items() if _is_simple(kind)), "")
+
+
 def _is_simple(kind: Any) -> bool:
     if isinstance(kind, list):
         return all(_is_simple(one) for one in kind)

@@ -93,12 +93,17 @@ def _find_header(block: LineBlock, path: str, delimiter: str) -> tuple[list[str]
         number += 1
         line = block.data[start:end].removesuffix(b"\r")
         if line:
-            return _header(line, path, delimiter), number, end + 1
+            return header_names(line, path, delimiter), number, end + 1
         start = end + 1
     return None
 
 
-def _header(line: bytes, path: str, delimiter: str) -> list[str]:
+def header_names(line: bytes, path: str, delimiter: str) -> list[str]:
+    """The names in a line of names.
+
+    Raises:
+        SettingsError: it is no line of UTF-8 text, or has an open quote.
+    """
     if not is_utf8(line) or b"\0" in line or b"\r" in line:
         raise SettingsError(
             f"source.csv: the header of {path} is not a line of UTF-8 text; save it as UTF-8 with line feeds, set "

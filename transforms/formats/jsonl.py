@@ -41,7 +41,7 @@ def check_columns(stream: BinaryIO, path: str, columns: Columns) -> None:
         return
     keys: dict[str, None] = {}
     for line in block.data.split(b"\n"):
-        found = _object(line)
+        found = object_of(line)
         if found is not None:
             keys.update(dict.fromkeys(found))
     if keys:
@@ -177,15 +177,20 @@ class _Number(str):
     __slots__ = ()
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def object_of(line: bytes) -> dict[str, Any] | None:
     """The object of a line, its numbers as text; ``None`` if the line is not an object, or nested too deeply."""
-    if line.count(b"[") + line.count(b"{") > _DEEPEST and _depth(line) > _DEEPEST:
+    found = value_of(line)
+    return found if isinstance(found, dict) else None
+
+
+def value_of(text: bytes) -> Any:
+    """What a text of JSON stands for, its numbers as text; ``None`` if it is none, or nested too deeply."""
+    if text.count(b"[") + text.count(b"{") > _DEEPEST and _depth(text) > _DEEPEST:
         return None
     try:
-        found = json.loads(line.decode("utf-8"), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        return json.loads(text.decode("utf-8"), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _depth(line: bytes) -> int:
@@ -218,7 +223,7 @@ def _line_rows(block: LineBlock, columns: Columns) -> RawRows:
 
 
 def _row(line: bytes, columns: Columns) -> list[str | None] | None:
-    found = _object(line)
+    found = object_of(line)
     if found is None:
         return None
     row: list[str | None] = []

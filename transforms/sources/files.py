@@ -28,12 +28,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam import typehints
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PBegin, TaggedOutput
@@ -43,7 +45,7 @@ from apache_beam.utils.timestamp import Timestamp
 from ...schemas.files import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileFormat, FileSource
+from ...schemas.settings.connectors import FileSource, SourceFormat
 from ...schemas.settings.mappings import Readings, columns_problems
 from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid, time_zone
@@ -63,11 +65,14 @@ from ..formats.rows import (
     RowReader,
     WideRows,
     earliest_of,
+    missing_column,
     wide_columns,
 )
+from ..readings.tables import Layout, rows_in, rows_of
 
 if TYPE_CHECKING:
     from ..formats.rows import Decoded
+    from ..readings.select import Select
 
 
 #: Bytes of text that are parsed at a time, for each row of a batch.
@@ -146,7 +151,7 @@ class HowRead(TypedDict, total=False):
 class FileDecoder:
     """Decodes the files of a source; a plain value that travels to any machine."""
 
-    format: FileFormat
+    format: SourceFormat
     delimiter: str
     readings: Readings
     timezone: str = "UTC"
@@ -154,6 +159,8 @@ class FileDecoder:
     batch_rows: int = 1 << 17
     encoding: str = "utf-8"
     labels: Labels | None = None
+    skip: int = 0
+    names: tuple[str, ...] = ()
 
     def rows(self) -> RowReader:
         """What turns raw rows into readings."""
@@ -172,15 +179,31 @@ class FileDecoder:
             SettingsError: it lacks a column.
             SourceFileError: it cannot be read.
         """
-        return _FORMATS[self.format](self).tasks(path)
+        return self._form.tasks(path)
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
         """Parse a part of the source."""
-        return _FORMATS[self.format](self).rows(task, parquet)
+        return self._form.rows(task, parquet)
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Parse whole lines of text, CSV with its header first."""
-        return (_Csv if self.format == "csv" else _Jsonl)(self).lines(data, name)
+        return self._form.lines(data, name)
+
+    @cached_property
+    def select(self) -> Select | None:
+        """The SELECT of the settings."""
+        if self.readings.select is None:
+            return None
+        try:
+            from ..readings.select import Select  # noqa: PLC0415 - DuckDB, which plain columns do without
+        except ModuleNotFoundError:
+            raise SettingsError("readings is a SELECT, which DuckDB evaluates: install quiltstream[sql]") from None
+        return Select(self.readings.select, self.group)
+
+    @cached_property
+    def _form(self) -> _Format:
+        plain = self.readings.select is None and not self.skip and not self.names
+        return (_FORMATS.get(self.format, _AllColumns) if plain else _AllColumns)(self)
 
 
 class _Format(ABC):
@@ -197,6 +220,10 @@ class _Format(ABC):
     @abstractmethod
     def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:
         """Parse a part; of Parquet by the file that is open already, if one is."""
+
+    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        """Parse whole lines of text; of text formats."""
+        raise NotImplementedError
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
         wide = self._decoder.readings.wide
@@ -296,11 +323,57 @@ class _Csv(_Format):
         return None if header is None else self._columns_of(header, path)
 
 
+class _AllColumns(_Format):
+    """Reads all columns of a file: for a SELECT, and where the format is one that has no faster way."""
+
+    @cached_property
+    def _layout(self) -> Layout:
+        one = self._decoder
+        return Layout(one.delimiter, one.encoding, one.skip, one.names, one.batch_rows * _LINE_BYTES)
+
+    def tasks(self, path: str) -> list[FileTask]:
+        head = next(
+            (raw for raw in rows_of(path, self._decoder.format, self._layout, None, 1_000) if raw.columns), None
+        )
+        if head is None:
+            return []
+        if self._decoder.select is not None:
+            arrays = head.columns
+            self._decoder.select.check(pa.schema([(name, one.type) for name, one in arrays.items()]), path)
+        else:
+            problems = [
+                missing_column(setting, column, path, list(head.columns))
+                for setting, column in self._columns.settings
+                if column not in head.columns
+            ]
+            if problems:
+                raise SettingsError(problems)
+        if self._decoder.format != "parquet":
+            return [FileTask(path)]
+        with open_bytes(path) as stream:
+            file = pq.ParquetFile(stream)
+            rows = file.metadata.num_rows + 1 if self._decoder.in_order else _TASK_BATCHES * self._decoder.batch_rows
+            return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
+
+    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
+        groups = task.groups if self._decoder.format == "parquet" else None
+        return self._read(
+            rows_of(task.path, self._decoder.format, self._layout, groups, self._decoder.batch_rows), task.path
+        )
+
+    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        return self._read(rows_in(io.BytesIO(data), name, self._decoder.format, self._layout), name)
+
+    def _read(self, rows: Iterator[RawRows], path: str) -> Iterator[RawRows]:
+        select = self._decoder.select
+        return rows if select is None else (select.rows(raw, path) for raw in rows)
+
+
 def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[RawRows]:
     return rows if cells is None else (replace(one, cells=cells) for one in rows)
 
 
-_FORMATS: dict[FileFormat, type[_Format]] = {"parquet": _Parquet, "avro": _Avro, "jsonl": _Jsonl, "csv": _Csv}
+_FORMATS: dict[str, type[_Format]] = {"parquet": _Parquet, "avro": _Avro, "jsonl": _Jsonl, "csv": _Csv}
 
 REJECTED = "rejected"
 #: Bytes of a file that a thread is not worth: starting one takes longer than the file, and a source may have 100,000.
@@ -527,7 +600,8 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
         raise SettingsError(
             f"readings.wide is of files of CSV and Parquet, not of {source.format}; write the table as one of them"
         )
-    decoder = FileDecoder(source.format, source.delimiter, readings, **how)
+    decoder = FileDecoder(source.format, source.delimiter, readings, skip=source.skip, names=tuple(source.names), **how)
+    _ = decoder.select
     try:
         decoder.rows()
     except ValueError as error:

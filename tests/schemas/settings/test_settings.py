@@ -69,7 +69,7 @@ def change(old: str, new: str) -> str:
         (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
         (
             change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
-            "exactly one of parquet, csv, jsonl, avro, stdin, kafka, pubsub; 2",
+            "exactly one of parquet, csv, jsonl, avro, json, nem12, greenbutton, stdin, kafka, pubsub; 2",
         ),
         (change("query:", "qurey:"), "qurey is not a setting; remove it or check its spelling"),
         (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0; write how much"),

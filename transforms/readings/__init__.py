@@ -1,0 +1,7 @@
+"""Rows of files to readings by a query of the settings.
+
+``tables``
+    files of any format as rows of all their columns
+``select``, ``row_wise``
+    a row-wise SELECT over such rows, by DuckDB, and what it may hold
+"""
