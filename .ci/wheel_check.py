@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PORTIONS = ("schemas", "privacy", "store", "transforms", "pipelines")
-# The first need a database connection of alembic's to be imported, the others the extra "report".
-NOT_IMPORTED = ("quiltstream.store.migrations.", "quiltstream.pipelines.report.")
+# They need the extra "report" to be imported.
+NOT_IMPORTED = ("quiltstream.pipelines.report.",)
 
 IMPORT_ALL = """
 import importlib, pathlib, sys

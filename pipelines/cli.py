@@ -176,20 +176,6 @@ def ledger_backup(text: str, output: Path) -> None:
     backup(text, output)
 
 
-@ledger.command("migrate")
-@_LEDGER
-def ledger_migrate(text: str) -> None:
-    r"""Bring the tables of a ledger to the version of this program. Back it up first.
-
-    \b
-    Example:
-      quiltstream ledger migrate settings.yaml
-    """
-    from .commands.ledger import migrate
-
-    migrate(text)
-
-
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="quiltstream", message="quiltstream %(version)s", help="Say the version.")
 def main() -> None:

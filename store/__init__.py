@@ -10,7 +10,7 @@
     what reads: rows as they are on record, answers computed from them, the loss of a domain
 ``tables``, ``codec``, ``exports``
     tables and columns, values to and from them, released rows and files for publication
-``connection``, ``sqlite_file``, ``migrations``
+``connection``, ``sqlite_file``, ``layout``
     engines, transactions and their errors, the SQLite file and where it may be, the version of the tables
 ``integrity``, ``verification``
     digests checked at each reading, and a whole ledger checked

@@ -29,7 +29,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from . import migrations, sqlite_file, tables
+from . import layout, sqlite_file, tables
 from .address import WATCH, Ask, Continuity, StoreAddress
 from .errors import (
     AddressError,
@@ -344,7 +344,7 @@ class Database:
     def _make_ready(self, *, create: bool, over: bool) -> None:
         self._prepare(create=create, over=over)
         with self.read() as connection:
-            version = migrations.version_of(connection, self.address)
+            version = layout.version_of(connection, self.address)
         if version is None and not create:
             raise self._nothing_there(None if not self.address.is_sqlite else "its file holds no tables")
         path = self._path
@@ -355,9 +355,9 @@ class Database:
             self._make(over=lambda: sqlite_file.identity(path) == opened)
         elif version is None:
             with self.write() as connection:
-                migrations.upgrade(connection, self.address)
+                layout.make(connection, self.address)
         else:
-            migrations.check(version, self.address)
+            layout.check(version, self.address)
         with self.read() as connection:
             found = connection.scalar(sa.select(tables.meta.c.store_id))
         if found is None:
@@ -372,17 +372,8 @@ class Database:
             return
         with self.write() as connection:
             trial = connection.begin_nested()
-            migrations.upgrade(connection, self.address)
+            layout.make(connection, self.address)
             trial.rollback()
-
-    def migrate(self) -> None:
-        """Bring older tables to this program's version."""
-        with self.lock:
-            self._prepare()
-            with self.write() as connection:
-                if migrations.version_of(connection, self.address) is None:
-                    raise self._nothing_there(None)
-                migrations.upgrade(connection, self.address)
 
     @contextmanager
     def write(self) -> Generator[Connection]:
@@ -486,7 +477,7 @@ class Database:
                 with self._explained(), engine.connect() as plain:
                     connection = plain.execution_options(**{WRITES: True})
                     with connection.begin():
-                        migrations.upgrade(connection, self.address)
+                        layout.make(connection, self.address)
             finally:
                 engine.dispose()
 

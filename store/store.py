@@ -478,15 +478,6 @@ class Store:
             else:
                 trial.commit()
 
-    def migrate(self) -> None:
-        """Bring the tables of an older ledger to this program's version; make a backup first.
-
-        Raises:
-            SchemaVersionError: the ledger is newer than this program.
-            StoreMissing: there is no ledger.
-        """
-        self._borrowed().migrate()
-
     def close(self) -> None:
         """Give the connection back; the store connects again when it is used again."""
         if self._return is not None:

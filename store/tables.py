@@ -1,4 +1,4 @@
-"""The tables of the ledger of record, as SQLAlchemy Core sees them; ``migrations`` brings older ledgers to them.
+"""The tables of the ledger of record, as SQLAlchemy Core sees them; :mod:`.layout` makes them.
 
 Every row has a ``row_digest`` of its key and content, and a parent row the number of its children in the columns that
 end in ``_rows``: :mod:`.integrity` makes and checks them.

@@ -410,7 +410,7 @@ def _log(*, debug: bool) -> None:
     if not root.handlers:
         root.addHandler(logging.NullHandler())  # else the first warning of a library sets up printing
     logging.getLogger("quiltstream").addHandler(_LOST)  # once, however often
-    for library in ("apache_beam", "sqlalchemy", "alembic"):
+    for library in ("apache_beam", "sqlalchemy"):
         logging.getLogger(library).propagate = False
         logging.getLogger(library).addHandler(logging.NullHandler())
     warnings.filterwarnings("ignore", category=DeprecationWarning)

@@ -388,13 +388,6 @@ def backup(text: str, output: Path) -> None:
     )
 
 
-def migrate(text: str) -> None:
-    """Bring a ledger's tables to this version."""
-    with _open(text) as store:
-        store.migrate()
-    results().print("The tables are those of this version.")
-
-
 def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool, dry: bool = False) -> None:
     """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time.
 

@@ -28,7 +28,7 @@ from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
 from ...schemas.slots import format_duration
 from ...store.accounts import adjoined, ledger_of
-from ...store.migrations import library_version
+from ...store.layout import library_version
 from ...store.queries import DomainSummary
 from ...store.specs import TRANSITIONS, DomainSpec
 from ...store.store import Store

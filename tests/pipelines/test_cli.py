@@ -52,7 +52,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger belief",
         "ledger budget",
         "ledger backup",
-        "ledger migrate",
         "ledger verify",
         "gateway",
         "pseudonyms",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.pool import NullPool
 
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Registration, Store, tables
+from quiltstream.store import Registration, Store, StoreAddress, tables
 from quiltstream.store.specs import BeliefChange
 
 from .samples import SERIES, domain, drafts, query
@@ -41,6 +43,13 @@ def fill(store: Store) -> list[Registration]:
 def windows_of(held: Registration) -> list[Window]:
     """All windows of a query."""
     return list(held.query.schedule.windows())
+
+
+@contextmanager
+def rewriting(url: str) -> Generator[Connection]:
+    """A transaction of somebody who may write to the database, past the store and all that it checks."""
+    with sa.create_engine(StoreAddress(url).resolve(), poolclass=NullPool).begin() as connection:
+        yield connection
 
 
 def rows_of(connection: Connection, table: sa.Table) -> list[dict[str, Any]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import resource
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from quiltstream.store import Store, StoreAddress, StoreError, migrations
+from quiltstream.store import Store, StoreAddress, StoreError
 from quiltstream.store.connection import explained
 from quiltstream.store.errors import StoreAway, StoreUnavailable
 
@@ -173,9 +174,9 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(
         with Store(f"sqlite:///{made.ledger}", create=True) as store:
             held = store.register(domain(), query())
             store.publish(held, drafts(held))
-            if fault == "version":
-                with store._database().write() as connection:
-                    connection.execute(migrations._version.update().values(version_num="9999"))
+        if fault == "version":
+            with closing(sqlite3.connect(made.ledger)) as connection, connection:
+                connection.execute("UPDATE quiltstream_version SET version_num = '9999'")
     if fault == "damaged":
         made.ledger.write_bytes(b"not a database" * 1000)
     elif fault == "cut":

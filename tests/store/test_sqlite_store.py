@@ -17,13 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.default import DefaultDialect
 
-import quiltstream.store
-from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, migrations, tables
+from quiltstream.store import Store, StoreAddress, StoreDamaged, StoreError, layout, tables
 from quiltstream.store.connection import Database
 from quiltstream.store.errors import ExportError, StoreFull, StoreReadOnly, StoreReplaced, StoreUnavailable
 
@@ -255,16 +252,16 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
     elif emptied == "no tables":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version=1")
-    both, opened, upgrade = Barrier(2), Event(), migrations.upgrade
+    both, opened, make = Barrier(2), Event(), layout.make
 
     def make_and_wait(connection: Connection, address: StoreAddress) -> None:
-        upgrade(connection, address)
+        make(connection, address)
         # each has made one, and neither has put it in its place; one does when the other has opened its own
         if both.wait(60):
             assert opened.wait(60)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
-        patch.setattr(migrations, "upgrade", make_and_wait)
+        patch.setattr(layout, "make", make_and_wait)
         databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
         made = [threads.submit(one.open, create=True, over=True) for one in databases]
         for one in made:
@@ -318,14 +315,6 @@ def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path:
     with pytest.raises(ExportError, match="never replaces"):
         store.backup(target)
     assert path.exists()
-
-
-def test_every_migration_is_listed_by_the_program() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(quiltstream.store.__path__[0]) / "migrations"))
-    scripts = ScriptDirectory.from_config(config)
-    assert tuple(s.revision for s in reversed(list(scripts.walk_revisions()))) == migrations.REVISIONS
-    assert scripts.get_heads() == [migrations.HEAD]
 
 
 def test_a_path_with_special_characters_is_accepted(tmp_path: Path) -> None:

@@ -226,10 +226,6 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
     assert call("run", made.settings).code == 0
 
 
-def test_a_ledger_of_this_version_needs_no_migration(ran: Job) -> None:
-    call("ledger", "migrate", ran.settings).ended(0, "those of this version")
-
-
 def test_a_foreign_file_is_reported_as_no_ledger_without_mention_of_jobs(ran: Job) -> None:
     shown = call("ledger", "show", ran.folder / "readings.csv")
     shown.ended(4, "readings.csv: it is no ledger; check the path").hid("the job stops", "meter")

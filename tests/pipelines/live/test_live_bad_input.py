@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from quiltstream.pipelines.live import job
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Store, migrations
+from quiltstream.store import Store
 
 from ..jobs import HOMES, Done, Job, change, readings, write_as, write_csv
 from ..live_jobs import WINDOWS, made, run
@@ -100,8 +102,10 @@ def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path)
 
 
 def other_version(one: Job) -> None:
-    with Store(f"sqlite:///{one.ledger}", create=True) as store, store._database().write() as connection:
-        connection.execute(migrations._version.update().values(version_num="9999"))
+    with Store(f"sqlite:///{one.ledger}", create=True) as store:
+        store.domains()
+    with closing(sqlite3.connect(one.ledger)) as connection, connection:
+        connection.execute("UPDATE quiltstream_version SET version_num = '9999'")
 
 
 def damaged(one: Job) -> None:

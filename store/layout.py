@@ -1,9 +1,4 @@
-"""The version of a ledger's tables: made on first use, checked on every other, changed by an explicit command.
-
-New tables are made from :mod:`.tables` as they are today, old ones go through the migrations one by one; a test holds
-the two against each other. Alembic is imported only where there is something to migrate: it costs a fifth of a second.
-It runs ``env``. The folder ``versions`` has one module a version, in order; a module that was ever shipped is never
-changed.
+"""The layout of a ledger's tables: made from :mod:`.tables` on first use, its version checked on every other.
 
 Two processes may create a ledger at the same moment: the one that waits for the lock finds it made.
 
@@ -15,38 +10,31 @@ from __future__ import annotations
 
 import re
 import secrets
-import threading
 from importlib import metadata as packages
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from .. import tables
-from ..address import StoreAddress
-from ..codec import now_us
-from ..errors import SchemaVersionError, StoreDamaged, StoreMisplaced, StoreUnavailable
-from ..integrity import damaged, put
+from . import tables
+from .address import StoreAddress
+from .codec import now_us
+from .errors import SchemaVersionError, StoreDamaged, StoreMisplaced, StoreUnavailable
+from .integrity import damaged, put
 
 VERSION_TABLE = "quiltstream_version"
 
-#: Every version there ever was, in order; a test compares them with the migrations.
-REVISIONS = ("0001",)
-HEAD = REVISIONS[-1]
+#: The only version there is.
+VERSION = "0001"
 
 # Any number will do, so long as every process uses the same one.
 _ADVISORY_LOCK = 7_016_996_765_293_437_281
 
-# As Alembic makes it.
 _version = sa.Table(
     VERSION_TABLE,
     sa.MetaData(),
     sa.Column("version_num", sa.String(32), nullable=False),
     sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
-
-# Alembic keeps the migration that runs in module variables.
-_one_at_a_time = threading.Lock()
 
 
 def version_of(connection: Connection, address: StoreAddress) -> str | None:
@@ -64,36 +52,26 @@ def version_of(connection: Connection, address: StoreAddress) -> str | None:
 
 def check(version: str, address: StoreAddress) -> None:
     """Refuse tables of another version."""
-    if version == HEAD:
-        return
-    if version in REVISIONS:
+    if version != VERSION:
         raise SchemaVersionError(
-            f"ledger {address}: its tables have version {version} and this program needs {HEAD}; "
-            f"make a backup, then run `quiltstream ledger migrate`"
+            f"ledger {address}: its tables have version {version}, which this program does not know (it writes "
+            f"{VERSION}); use the quiltstream that wrote it"
         )
-    raise SchemaVersionError(
-        f"ledger {address}: its tables have version {version}, which this program does not know (it writes {HEAD}); "
-        f"use the quiltstream that wrote it, or a later one"
-    )
 
 
-def upgrade(connection: Connection, address: StoreAddress) -> None:
-    """Bring the tables to the newest version inside the caller's transaction; make them where there are none."""
+def make(connection: Connection, address: StoreAddress) -> None:
+    """Make the tables inside the caller's transaction where there are none."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
     version = version_of(connection, address)
-    if version == HEAD:
-        return
-    if version is not None and version not in REVISIONS:
-        check(version, address)
     if version is not None:
-        run_migrations(connection)
+        check(version, address)
         return
     if connection.dialect.name == "postgresql":
         _check_schema(connection, address)
     tables.metadata.create_all(connection, checkfirst=False)
     _version.create(connection)
-    connection.execute(_version.insert(), {"version_num": HEAD})
+    connection.execute(_version.insert(), {"version_num": VERSION})
     values = {"id": 1, "store_id": secrets.token_hex(16), "mode": None, "domain_rows": 0}
     put(connection, tables.meta, values | {"created_us": now_us(), "created_by": library_version()})
 
@@ -128,19 +106,6 @@ def _check_schema(connection: Connection, address: StoreAddress) -> None:
         "name it by itself in the address by the option options=-csearch_path%3DNAME. If a new ledger is wanted, name "
         "its schema there. Nothing was charged or published"
     )
-
-
-def run_migrations(connection: Connection) -> None:
-    """Apply every migration that is not applied yet, from none at all where there is no version, in the transaction."""
-    from alembic import command  # noqa: PLC0415 - seldom needed and slow to import
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config()
-    # the option is read with % as an escape
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    config.attributes.update(connection=connection, version_table=VERSION_TABLE)
-    with _one_at_a_time:
-        command.upgrade(config, "head")
 
 
 def library_version() -> str:
