@@ -134,7 +134,7 @@ class Checked:
     # windows that end after it, where the last of them lacks more than a tenth of its slots
     unended: int
     remarks: tuple[str, ...]  # what to look at
-    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
+    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing, in a line
     fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
 
     @property
@@ -153,7 +153,7 @@ class Gathered:
     values: Floats  # in the unit of the edges, shape (n,)
     rejects: dict[RejectReason, tuple[int, list[str]]]  # rows and first places by reason
     files: int  # files that were read
-    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing that is read, a line for each kind
+    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing, in a line
     moving: tuple[str, ...] = ()  # series that name more than one group
     span: tuple[int, int] | None = None  # the earliest and latest time of the readings; ``None`` without readings
     fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
@@ -230,7 +230,7 @@ def gather(source: ReadReadings) -> Gathered:
         values[order],
         found.rejects,
         files,
-        source.left_out.lines,
+        source.left_out,
         moving,
         span,
         _fell(held) if is_register else {},

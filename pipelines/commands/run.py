@@ -83,7 +83,7 @@ class Summary:
     cautions: tuple[str, ...]  # what is allowed and most likely not meant
     # tallies of readings and rejects, not to be published; ``None`` where the runner reports none
     operator_only: dict[str, Any] | None
-    left_out: tuple[str, ...] = ()  # what matches the source's patterns and holds nothing that is read, as above
+    left_out: tuple[str, ...] = ()  # what matches the source's patterns and holds nothing, as above
 
     @property
     def code(self) -> ExitCode:
@@ -177,7 +177,7 @@ def publish(
     _remember(memory, plan, underway=False)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out.lines)
+    summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out)
     if tallies is None or not here:
         return summary  # a runner that tries a bundle again does not count what the first attempt drew
     return replace(

@@ -36,7 +36,7 @@ from ...store.errors import StoreMissing
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.formats.paths import everywhere, expand, is_elsewhere, is_local, open_bytes, present, unreachable
+from ...transforms.formats.paths import everywhere, expand, is_elsewhere, is_local, open_bytes, unreachable
 from ...transforms.formats.rows import Labels
 from ...transforms.sinks import (
     REJECTS,
@@ -50,7 +50,7 @@ from ...transforms.sinks import (
 )
 from ...transforms.sources.arriving_files import ArrivingFiles, StandardInput
 from ...transforms.sources.contract import PartitionedSource
-from ...transforms.sources.files import LeftOut, decoder_of
+from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError
 from .job_io import Field, JobPath, check_paths, check_topics, is_full, job_paths, not_begun, outputs_of
@@ -360,11 +360,6 @@ class FollowedFiles(LiveSource):
             if is_local(pattern) and not glob.has_magic(str(folder)) and not is_folder(folder):
                 raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
         self._source = ArrivingFiles(decoder, patterns)
-
-    def left_out(self) -> tuple[str, ...]:
-        """Links and what is hidden under the patterns of this machine."""
-        patterns = self._source.patterns if isinstance(self._source, ArrivingFiles) else ()
-        return LeftOut.of(present(filter(is_local, patterns))).lines
 
     def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
         """The reading of the files."""

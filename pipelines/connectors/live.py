@@ -70,10 +70,6 @@ class LiveSource(ABC):
         """
         return
 
-    def left_out(self) -> tuple[str, ...]:
-        """What matches what is named and is not read, as it is now: a line for each kind."""
-        return ()
-
     def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:  # noqa: ARG002 - of sources that seek
         """Seek to where a run without a runner's state begins; the begin of ``pace`` is in the first missing window.
 

@@ -185,8 +185,6 @@ def run_to_end(
     waits = Waits(say)
     again = partial(_begun_again, settings, histograms, beam_options, until_us, job.forgiven)
     with closing(job.follower):
-        for line in job.left_out:
-            say("files", f"left out: {line}")
         try:
             with stoppable():
                 ran = _run(job, again, restarts, waits, opts.look_s)

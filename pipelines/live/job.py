@@ -146,7 +146,6 @@ def live_job(
         memory,
         word.forgiven | frozenset(unknown.names),
         begun,
-        source.left_out(),
         settings.source is not None and settings.source.may_end,
     )
 

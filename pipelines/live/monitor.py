@@ -173,7 +173,6 @@ class LiveJob:
     memory: Memory | None = None  # remembers its ledger beside the sink
     forgiven: frozenset[str] = frozenset()  # releases of the sink that are not on record, by the operator's word
     begun: Registration | None = None  # what was on record before, where it goes on with the state of another job
-    left_out: tuple[str, ...] = ()  # what its source matches and is not read, a line for each kind
     may_end: bool = False  # whether its source may come to an end by itself, before the schedule does
 
     def look(self, state: str, say: Say) -> LiveProgress:

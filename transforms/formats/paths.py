@@ -67,34 +67,19 @@ class Found:
     paths: list[str] = field(default_factory=list[str])  # the files; what is neither a file nor a folder, too
     # folders that may hold more files and cannot be listed, with the error
     closed: dict[str, OSError] = field(default_factory=dict[str, OSError])
-    links: list[str] = field(default_factory=list[str])  # links that match and lead to no file, or to a folder
-    # what matches but for the dot at a name's beginning: files, and folders on the way, which are not looked into
-    hidden: list[str] = field(default_factory=list[str])
 
     @classmethod
     def together(cls, found: Iterable[Found]) -> Found:
         """What several patterns find; each path stands once, where it was first."""
         given = list(found)
-        whole = cls()
+        whole = cls(list(dict.fromkeys(path for one in given for path in one.paths)))
         for one in given:
             whole.closed |= one.closed
-        for name in ("paths", "links", "hidden"):
-            getattr(whole, name).extend(dict.fromkeys(path for one in given for path in getattr(one, name)))
         return whole
-
-    def sort(self, here: str) -> None:
-        """Put each kind in order, without what their paths begin with."""
-        for paths in (self.paths, self.links, self.hidden):
-            paths[:] = sorted(path.removeprefix(here) for path in paths)
 
 
 def expand(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> list[str]:
-    """Find the files that paths and glob patterns name; as :func:`find`."""
-    return find(patterns, resolve, setting).paths
-
-
-def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -> Found:
-    """Find the files that paths and glob patterns name, and what is left out.
+    """Find the files that paths and glob patterns name.
 
     Raises:
         SettingsError: one names no file, or what is not read.
@@ -125,7 +110,7 @@ def find(patterns: Iterable[str], resolve: Callable[[str], str], setting: str) -
                 for folder, error in sorted(whole.closed.items())
             )
         )
-    return whole
+    return whole.paths
 
 
 def unlisted(folder: str, error: OSError) -> str:
@@ -146,7 +131,7 @@ def _mistakes(setting: str, where: str, found: Found) -> list[str]:
         return [f"{setting}: {where} is a folder; name the files in it with a pattern such as {where.rstrip('/')}/*"]
     return [
         f"{setting}: no file matches {where}; check the spelling (a relative path starts at the folder of the settings "
-        "file; links to folders are not followed, and no wildcard stands for the dot at the beginning of a name)"
+        "file)"
     ]
 
 
@@ -182,9 +167,7 @@ def _matches(where: str) -> Found:
     if not is_local(where):
         (result,) = file_systems().match([where])
         paths = sorted(one.path for one in result.metadata_list)
-        hidden = [path for path in paths if _is_hidden(path, where)]
-        left_out = frozenset(hidden)
-        return Found([path for path in paths if path not in left_out], hidden=hidden)
+        return Found([path for path in paths if not _is_hidden(path, where)])
     # a name with brackets in it is itself before it is a pattern
     if is_file(where) or not WILDCARDS & set(where):
         found = Found()
@@ -211,10 +194,10 @@ def _listed(where: str) -> Found:
 
     found, folders = Found(), [fixed_folder(pattern)]
 
-    def pass_on(folder: str, noted: list[str]) -> None:
+    def may_hold_some(folder: str) -> bool:
         depth = folder.count("/")
-        if depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder)):
-            (found.hidden if _is_hidden(folder, pattern, is_folder=True) else noted).append(folder)
+        on_the_way = depth >= deep or (depth < len(parts) - 1 and matching[depth].match(folder) is not None)
+        return on_the_way and not _is_hidden(folder, pattern, is_folder=True)
 
     while folders:
         folder = folders.pop()
@@ -222,16 +205,14 @@ def _listed(where: str) -> Found:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        pass_on(entry.path, folders)
-                    elif matching[-1].match(entry.path):
-                        _look_at(entry.path, found, is_hidden=_is_hidden(entry.path, pattern))
-                    elif entry.is_symlink() and is_folder(entry.path):
-                        pass_on(entry.path, found.links)
+                        folders += [entry.path] if may_hold_some(entry.path) else []
+                    elif matching[-1].match(entry.path) and not _is_hidden(entry.path, pattern):
+                        _look_at(entry.path, found)
         except OSError as error:
             # else there is no folder, or none any more
             if error.errno not in _NOTHING:
                 found.closed[folder.removeprefix(here)] = error
-    found.sort(here)
+    found.paths = sorted(path.removeprefix(here) for path in found.paths)
     return found
 
 
@@ -252,11 +233,8 @@ def _is_hidden(path: str, pattern: str, *, is_folder: bool = False) -> bool:
 _NOTHING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def _look_at(path: str, found: Found, *, is_hidden: bool = False) -> None:
+def _look_at(path: str, found: Found) -> None:
     """Note what is at a path of this machine; what cannot be found out is said when it is opened."""
-    if is_hidden:
-        found.hidden.append(path)
-        return
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a name may hold NUL
         if not stat.S_ISDIR(mode):
@@ -266,8 +244,6 @@ def _look_at(path: str, found: Found, *, is_hidden: bool = False) -> None:
     except OSError as error:
         if error.errno not in _NOTHING:
             found.paths.append(path)
-        elif os.path.islink(path):  # noqa: PTH114 - as above
-            found.links.append(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import Found, SourceFileError, find, open_bytes, open_text, stamp_of, unchanged
+from ..formats.paths import SourceFileError, expand, open_bytes, open_text, stamp_of, unchanged
 from ..formats.rows import (
     UNTIL,
     CellColumns,
@@ -105,36 +105,6 @@ class FileTask:
     )  # of Parquet: the first row group, the one behind the last, rows before
     stamp: str | None = None  # what the file was like when it was found; ``None`` if unknown
     size: int | None = None  # bytes of the file then
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What matches the patterns of a source and holds nothing that is read."""
-
-    links: tuple[str, ...] = ()  # links that lead nowhere, or to folders below a wildcard
-    empty: tuple[str, ...] = ()  # files of 0 bytes
-    # files whose dot at the beginning of a name no wildcard stands for, and such folders on the way
-    hidden: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, found: Found, empty: Iterable[str] = ()) -> LeftOut:
-        """What is left out of what patterns find, and of its files those that are empty."""
-        return cls(*map(tuple, (found.links, empty, found.hidden)))
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What to say of it, a line for each kind."""
-        kinds = (
-            (self.links, "link to a folder or to nothing", "links to folders or to nothing"),
-            (self.empty, "empty file", "empty files"),
-            (self.hidden, "hidden file or folder", "hidden files or folders"),
-        )
-        return tuple(
-            f"{len(paths):,} {one if len(paths) == 1 else many}: {', '.join(paths[:_SHOWN_LEFT_OUT])}"
-            + (" and others" if len(paths) > _SHOWN_LEFT_OUT else "")
-            for paths, one, many in kinds
-            if paths
-        )
 
 
 class HowRead(TypedDict, total=False):
@@ -385,7 +355,14 @@ _Item = TypeVar("_Item")
 
 #: More problems than these are not listed, nor more files of a kind that is left out.
 _SHOWN_PROBLEMS = 20
-_SHOWN_LEFT_OUT = 3
+_SHOWN_EMPTY = 3
+
+
+def _shown_empty(paths: list[str]) -> tuple[str, ...]:
+    """What to say of files of 0 bytes: a line, or none."""
+    more = " and others" if len(paths) > _SHOWN_EMPTY else ""
+    one = "1 empty file" if len(paths) == 1 else f"{len(paths):,} empty files"
+    return (f"{one}: {', '.join(paths[:_SHOWN_EMPTY])}{more}",) if paths else ()
 
 
 class DecodedReadings(NamedTuple):
@@ -442,14 +419,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
         #: the parts that are read, each at once
         self.tasks: list[FileTask] = []
         problems: list[str] = []
-        found = find(source.patterns, resolve, source.setting)
         self._empty: list[str] = []
-        for path in found.paths:
+        for path in expand(source.patterns, resolve, source.setting):
             tasks, wrong = self._plan(path)
             self.tasks += tasks
             problems += wrong
-        #: what matches the patterns and holds nothing that is read
-        self.left_out = LeftOut.of(found, self._empty)
+        #: what matches the patterns and holds nothing, in a line
+        self.left_out: tuple[str, ...] = _shown_empty(self._empty)
         if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
             problems[_SHOWN_PROBLEMS:] = [f"and {more} more problems of this kind"]
         if problems:

@@ -60,17 +60,6 @@ def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_pat
 
 
 @pytest.mark.usefixtures("ending")
-def test_what_is_hidden_in_the_folder_is_named_once_and_not_read(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    inbox = tmp_path / "inbox"
-    shutil.copy(next(inbox.iterdir()), inbox / ".x.csv")
-    said = [json.loads(line) for line in run(one, "--json").ended(0).out.splitlines()]
-    assert [one["kind"] for one in said] == ["files", "start", "record", "summary"]
-    assert said[0]["text"] == f"left out: 1 hidden file or folder: {inbox}/.x.csv"
-    assert said[-1]["operator_only"]["rejected"] == {}
-
-
-@pytest.mark.usefixtures("ending")
 def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(tmp_path: Path) -> None:
     one = made(tmp_path)
     run(one)
