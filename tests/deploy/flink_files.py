@@ -15,8 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 FLINK = ROOT / "deploy" / "flink"
 PROMETHEUS = ROOT / "deploy" / "prometheus"
-KUBERNETES = FLINK / "kubernetes"
-GUIDES = ("operate-with-compose", "kubernetes", "monitoring")
+GUIDES = ("operate-with-compose", "monitoring")
 
 #: Where compose puts secrets, in a container.
 SECRETS = "/run/secrets/"
@@ -58,19 +57,6 @@ def secrets_of(service: dict[str, Any]) -> dict[str, str]:
             found[one] = SECRETS + one
         else:
             found[one["source"]] = one["target"]
-    return found
-
-
-@cache
-def manifests() -> tuple[dict[str, Any], ...]:
-    """Every manifest for Kubernetes."""
-    files = sorted(KUBERNETES.glob("*.yaml"))
-    return tuple(one for file in files for one in yaml.safe_load_all(text(file)))
-
-
-def manifest(kind: str, name: str | None = None) -> dict[str, Any]:
-    """The manifest of a kind, and of a name where there are several."""
-    (found,) = (one for one in manifests() if one["kind"] == kind and name in {None, one["metadata"]["name"]})
     return found
 
 

@@ -19,7 +19,6 @@ from .flink_files import (
     command_of,
     compose,
     flink_properties,
-    manifest,
     networks_of,
     options_of,
     run,
@@ -223,16 +222,8 @@ def test_workers_share_the_loopback_address_and_the_job_names_their_port() -> No
     assert services()["gateway-network"]["command"] == ["sleep", "infinity"]
 
 
-def in_kubernetes() -> tuple[list[str], list[str]]:
-    """The words of the job server and of the command there."""
-    pod = manifest("Job")["spec"]["template"]["spec"]
-    (server,), (submit,) = pod["initContainers"], pod["containers"]
-    return [*server["command"], *server["args"]], submit["args"]
-
-
-@pytest.mark.parametrize("where", ["compose", "kubernetes"])
-def test_beams_options_are_those_of_the_end_to_end_tests(where: str) -> None:
-    submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]
+def test_beams_options_are_those_of_the_end_to_end_tests() -> None:
+    submit = services()["submit"]["command"]
     assert submit[:5] == ["quiltstream", "run", "--live", "/etc/quiltstream/settings.yaml", "--"]
     ours, tested = options_of(submit[5:]), options_of(state_arguments(Path("/x")))
     assert {name: value for name, value in ours.items() if name not in OF_THE_PLACE} == {
@@ -242,9 +233,8 @@ def test_beams_options_are_those_of_the_end_to_end_tests(where: str) -> None:
     assert (ours["--runner"], ours["--environment_type"]) == ("PortableRunner", "EXTERNAL")
 
 
-@pytest.mark.parametrize("where", ["compose", "kubernetes"])
-def test_the_job_server_is_started_as_the_end_to_end_tests_start_it(where: str) -> None:
-    words = command_of(services()["job-server"]) if where == "compose" else in_kubernetes()[0]
+def test_the_job_server_is_started_as_the_end_to_end_tests_start_it() -> None:
+    words = command_of(services()["job-server"])
     assert [word for word in words if word.startswith("--add-")] == JAVA
     assert {
         "--flink-master",
@@ -254,7 +244,7 @@ def test_the_job_server_is_started_as_the_end_to_end_tests_start_it(where: str) 
         "--expansion-port",
         "--artifacts-dir",
     } <= set(options_of(words))
-    submit = services()["submit"]["command"] if where == "compose" else in_kubernetes()[1]
+    submit = services()["submit"]["command"]
     options = options_of(words)
     assert options_of(submit)["--job_endpoint"] == f"{options['--job-host']}:{options['--job-port']}"
     # the command watches the job where the job server brings it

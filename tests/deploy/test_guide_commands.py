@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,17 +9,14 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from quiltstream.store import Store
 
 from ..e2e.processes import accepts, free_ports
-from ..house.pages import commands
-from .flink_files import FLINK, ROOT, manifests, run, values
-from .guide_calls import calls, pages
+from .flink_files import ROOT, run
+from .guide_calls import calls
 from .test_prometheus import ledger, samples
 
 
@@ -30,42 +26,6 @@ def optional(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed, and no package registry has it; nothing else runs this command")
     return found
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder that looks like the top of the repository, with the password that the guide's words make."""
-    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
-    lines = [one for block in pages()["kubernetes"] if block.language == "console" for one in commands(block.body)]
-    made = [line for line in lines if line.startswith(("mkdir ", "openssl "))]
-    assert len(made) == len({"the folder", "the password"})
-    run(["bash", "-euc", "\n".join(made)], cwd=tmp_path)
-    return tmp_path
-
-
-def test_kubectl_commands_of_the_guide_create_the_objects_that_manifests_name(folder: Path) -> None:
-    """Without a cluster: what kubectl would send, as it says itself."""
-    kubectl = optional("kubectl")
-    made: dict[str, Any] = {}
-    for call in calls("kubectl"):
-        if "create" in call and "-f" not in call:
-            said = run(
-                [kubectl, *call[1:], "--dry-run=client", "--output=json"],
-                cwd=folder,
-                env={"KUBECONFIG": os.devnull, "HOME": str(folder)},
-            )
-            one = yaml.safe_load(said)
-            made[one["kind"]] = one
-    assert set(made) == {"Namespace", "Secret", "ConfigMap"}
-    (namespace,) = {one["metadata"]["namespace"] for one in manifests()}
-    assert made["Namespace"]["metadata"]["name"] == namespace
-    assert {made[kind]["metadata"]["namespace"] for kind in ("Secret", "ConfigMap")} == {namespace}
-    named = set(values(list(manifests())))
-    assert {one["metadata"]["name"] for one in made.values()} <= named
-    # pods mount the keys of these under their names
-    assert set(made["Secret"]["data"]) == {"ledger-password"} <= named
-    files = {path.name: path.read_text(encoding="utf-8") for path in (FLINK / "settings").iterdir() if path.is_file()}
-    assert made["ConfigMap"]["data"] == files
 
 
 def test_terraform_files_are_formatted() -> None:

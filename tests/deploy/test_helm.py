@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import Settings, load_settings
 
-from .flink_files import FLINK, ROOT, manifests, run, text
+from .flink_files import FLINK, ROOT, command_of, flink_properties, options_of, run, services, text
 
 CHART = ROOT / "deploy" / "helm" / "quiltstream"
 RELEASE = "quiltstream"
@@ -68,13 +69,66 @@ def test_helm_and_the_kubernetes_schemas_accept_the_chart(
     )
 
 
-def test_the_chart_renders_the_flink_manifests(rendered: Callable[..., list[dict[str, Any]]]) -> None:
-    made = rendered("--set", "runner=flink")
-    assert [one for one in manifests() if one not in made] == []
-    assert not [one for one in made if one["metadata"]["name"] == f"{RELEASE}-live"]
-    other = rendered("--set", "runner=flink,flink.images.worker=here/worker:2")
-    images = [one["image"] for one in of("Job", f"{RELEASE}-submit", other)["spec"]["template"]["spec"]["containers"]]
-    assert images == ["here/worker:2"]
+@pytest.fixture
+def flink(rendered: Callable[..., list[dict[str, Any]]]) -> Callable[[str, str], dict[str, Any]]:
+    """An object of the chart on Flink, by its kind and what its name has behind the release's."""
+    made = rendered("--set", "runner=flink,flink.images.worker=here/worker:2")
+    return lambda kind, end: of(kind, f"{RELEASE}{end}", made)
+
+
+def strict(schema: Any) -> Any:
+    """A schema under which a field that it does not name is a mistake, as `kubectl --validate=strict` has it."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: strict(one) for name, one in schema.items()}
+    # a field may be called `properties` as well: only of an object that names its fields nothing else is taken
+    if schema.get("type") == "object" and "properties" in schema and "additionalProperties" not in schema:
+        made["additionalProperties"] = False
+    return made
+
+
+def test_the_flinkdeployment_is_valid_by_the_operator_definition(
+    flink: Callable[[str, str], dict[str, Any]], operator_api: Path, module: Callable[[str], Any]
+) -> None:
+    with zipfile.ZipFile(operator_api) as jar:
+        definition = yaml.safe_load(jar.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"))["spec"]
+    right = flink("FlinkDeployment", "")
+    versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["versions"]}
+    group, version = right["apiVersion"].split("/")
+    assert (definition["group"], definition["names"]["kind"]) == (group, right["kind"])
+    check = module("jsonschema").Draft202012Validator(strict(versions[version]["properties"]["spec"]))
+    assert [error.message for error in check.iter_errors(right["spec"])] == []
+    assert list(check.iter_errors(right["spec"] | {"flinkVersion": "1.19"}))
+    right["spec"]["taskManager"]["podTemplate"]["spec"]["containers"][0]["volumeMount"] = []
+    assert list(check.iter_errors(right["spec"]))
+
+
+def test_a_cluster_of_the_chart_is_configured_and_asked_as_with_compose(
+    flink: Callable[[str, str], dict[str, Any]],
+) -> None:
+    cluster, pod = flink("FlinkDeployment", "")["spec"], flink("Job", "-submit")["spec"]["template"]["spec"]
+    # the operator sets how the processes of a cluster find each other
+    shared = {
+        name: value
+        for name, value in flink_properties().items()
+        if not re.search(r"address|bind-host|process\.size", name)
+    }
+    assert cluster["flinkConfiguration"].items() >= shared.items()
+    for part in ("jobManager", "taskManager"):
+        assert cluster[part]["resource"]["memory"] == flink_properties()[f"{part.lower()}.memory.process.size"]
+    (server,), (submit,) = pod["initContainers"], pod["containers"]
+    assert submit["image"] == "here/worker:2"
+    assert server["command"][2:] == [
+        one for one in command_of(services()["job-server"])[2:] if one in server["command"]
+    ]
+    places = {"--flink_master": f"{RELEASE}-rest:8081", "--job_name": RELEASE}
+    assert options_of(submit["args"]) == options_of(services()["submit"]["command"]) | places
+    assert options_of(server["args"])["--flink-master"] == places["--flink_master"]
+    claim = {"claimName": flink("PersistentVolumeClaim", "-flink")["metadata"]["name"]}
+    for one in (cluster["podTemplate"]["spec"], pod):
+        assert claim in [volume.get("persistentVolumeClaim") for volume in one["volumes"]]
 
 
 @pytest.mark.parametrize("runner", ["prism", "flink"])

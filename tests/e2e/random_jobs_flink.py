@@ -1,9 +1,8 @@
 """Random actions against a live job in a Flink cluster, whose state outlives the processes that are killed.
 
 The job is a command's that has the cluster's REST address, so it looks after its job: it follows it over the death of
-its machines, submits it again when the JobManager has forgotten it, and ends it there. A savepoint is taken as the
-runbook of ``docs/guides/kubernetes.md`` says: the cluster is asked to stop the job with one, which ends the command,
-and a later command takes it up with ``--savepoint_path``.
+its machines, submits it again when the JobManager has forgotten it, and ends it there. For a savepoint the cluster is
+asked to stop the job with one, which ends the command, and a later command takes it up with ``--savepoint_path``.
 
 What Flink does that Prism does not is in the bookkeeping of late readings alone. Everything else is compared as exactly
 as on Prism.
