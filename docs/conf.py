@@ -39,7 +39,6 @@ KINDS = {
         "kafka",
         "pubsub",
         "gateway",
-        "guides/at-home",
         "guides/one-machine",
         "guides/operate-with-compose",
         "guides/*",

@@ -9,10 +9,6 @@ FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 
 UNITS = tuple(sorted(one.stem for one in FOLDER.glob("*.service")))
 
-#: The units of a small machine, those with ``@`` for each kind of device.
-HOME = FOLDER.parent / "home"
-HOME_UNITS = tuple(sorted(one.stem for one in HOME.glob("*.service")))
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -34,10 +30,10 @@ class Unit:
         return found[0]
 
 
-def read_unit(name: str, kind: str = "service", folder: Path = FOLDER) -> Unit:
+def read_unit(name: str) -> Unit:
     """A unit by its name."""
     section, lines = "", list[tuple[str, str, str]]()
-    for line in (folder / f"{name}.{kind}").read_text(encoding="utf-8").splitlines():
+    for line in (FOLDER / f"{name}.service").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             section = line.strip("[]")
         elif line and not line.startswith("#"):
