@@ -1,6 +1,6 @@
 """Real servers for the end-to-end tests.
 
-The tests of this folder run when they are asked for (``-m e2e``, as ``make e2e`` does). A server that is not installed
+The tests of this folder run when they are asked for (``-m e2e``, as ``.ci/run e2e`` does). A server that is missing
 is then a skip that says why, or a failure where QUILTSTREAM_REQUIRE_SERVERS is 1, as it is in CI.
 """
 
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if is_smoke(item.nodeid.removeprefix("tests/e2e/")):
                 item.add_marker(pytest.mark.smoke)
             if not asked:
-                item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `make e2e`"))
+                item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `.ci/run e2e`"))
     items.sort(key=lambda item: rank(item.path.name) if HERE in item.path.parents else -1)
 
 
