@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from ..e2e.installed import NotInstalledError
+
 #: Set where a missing tool is a mistake; .ci/deploy.sh installs all of them and sets it.
 REQUIRE = "QUILTSTREAM_REQUIRE_TOOLS"
 
@@ -24,6 +26,14 @@ def _missing(what: str) -> NoReturn:
     if os.environ.get(REQUIRE):
         pytest.fail(text)
     pytest.skip(text)
+
+
+def there(find: Callable[[], Path]) -> Path:
+    """What the end-to-end tests find of a server."""
+    try:
+        return find()
+    except NotInstalledError as error:
+        return _missing(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -12,10 +13,12 @@ from typing import Any
 
 import yaml
 
+from ..house.pages import blocks, commands
+
 ROOT = Path(__file__).resolve().parents[2]
 FLINK = ROOT / "deploy" / "flink"
 PROMETHEUS = ROOT / "deploy" / "prometheus"
-GUIDES = ("operate-with-compose", "monitoring")
+GUIDES = ROOT / "docs" / "guides"
 
 #: Where compose puts secrets, in a container.
 SECRETS = "/run/secrets/"
@@ -117,3 +120,22 @@ def with_secrets_in(source: Path, folder: Path) -> Path:
     copy = folder.parent / source.name
     copy.write_text(written.replace(SECRETS, f"{folder}/"), encoding="utf-8")
     return copy
+
+
+def guide_commands() -> str:
+    """The commands of the guide on compose that make the secrets."""
+    page = text(GUIDES / "operate-with-compose.md")
+    block = page.split("it writes into the folder of the deployment -->\n```console\n")[1].split("```")[0]
+    return re.sub(r"(?m)^[$>] ", "", block)
+
+
+def calls(guide: str, program: str) -> list[list[str]]:
+    """The words of every command of a program on a page, without where the shell takes from or writes to."""
+    found = [
+        shlex.split(one.replace("\\\n", " "))
+        for block in blocks(guide, text(GUIDES / f"{guide}.md"))
+        if block.language == "console"
+        for one in commands(block.body)
+    ]
+    kept = [one[: next((at for at, word in enumerate(one) if word in {"<", ">"}), None)] for one in found]
+    return [one for one in kept if one[0] == program]

@@ -13,8 +13,6 @@ import pytest
 
 from quiltstream.pipelines.connectors.pubsub import pubsub_source
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.slots import parse_duration
-from quiltstream.transforms.plan import make_plan
 
 Find = Callable[[str], Any]
 
@@ -75,20 +73,6 @@ def test_the_image_pins_the_beam_and_package_versions_that_ci_tests(folder: Path
         assert pinned.get(plain_name, version) == version, plain_name
 
 
-def test_every_dependency_that_beams_image_lacks_is_pinned(folder: Path, repository: Path) -> None:
-    """Beam's own requirements bring the others."""
-    tomllib = pytest.importorskip("tomllib")
-    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = {re.split(r"[\[<>=]", one)[0].lower() for one in project["dependencies"]}
-    pinned = {
-        re.split(r"[\[=]", line)[0].lower()
-        for line in (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
-        if line and not line.startswith("#")
-    }
-    beams = {"apache-beam", "numpy", "pyarrow", "fastavro", "orjson", "pyyaml"}
-    assert named - pinned <= beams
-
-
 def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Path, module: Find) -> None:
     dataflow, json_format = module("google.cloud.dataflow_v1beta3"), module("google.protobuf.json_format")
     given = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
@@ -104,26 +88,6 @@ def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Pat
         json_format.ParseDict(given | {"nmae": "x"}, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
 
 
-def test_the_template_pattern_accepts_the_settings_of_the_guide_and_no_local_file(folder: Path) -> None:
-    (parameter,) = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["parameters"]
-    (pattern,) = parameter["regexes"]
-    assert re.fullmatch(pattern, "gs://my-bucket/quiltstream/settings.yaml")
-    assert not re.fullmatch(pattern, "settings.yaml")
-    assert not re.fullmatch(pattern, "gs://my-bucket/quiltstream/")
-
-
-def test_the_image_takes_each_file_that_the_program_needs(folder: Path) -> None:
-    text = (folder / "Dockerfile").read_text(encoding="utf-8")
-    copied = re.findall(r"^COPY (?!--from)(.*) /template/", text, re.MULTILINE)
-    names = {name for line in copied for name in line.split()}
-    assert names == {"requirements.txt", "wheels/", "main.py", "ledger_password.py", "boot.sh"}
-    assert all((folder / name).is_file() for name in names - {"wheels/"})
-    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/main.py" in text
-    script = folder / "boot.sh"
-    assert script.stat().st_mode & 0o111
-    subprocess.run(["sh", "-n", str(script)], check=True)
-
-
 def test_the_subscription_keeps_what_was_acknowledged_and_never_expires(terraform: dict[str, Any]) -> None:
     body = terraform["resource"]["google_pubsub_subscription"]["readings"]
     assert body["retain_acked_messages"] is True
@@ -132,17 +96,6 @@ def test_the_subscription_keeps_what_was_acknowledged_and_never_expires(terrafor
     assert policy["ttl"] in ("", '""')
     days = int(terraform["variable"]["retention"]["default"].removesuffix("s")) / 86_400
     assert 1 < days <= 31
-
-
-def test_the_job_has_private_workers_of_one_build_and_no_refused_mode(terraform: dict[str, Any], folder: Path) -> None:
-    job = terraform["resource"]["google_dataflow_flex_template_job"]["live"]
-    assert job["ip_configuration"] == "WORKER_IP_PRIVATE"
-    assert job["sdk_container_image"] == "${var.image}"
-    assert "@sha256:" in json.dumps(terraform["variable"]["image"]["validation"])
-    assert set(job["parameters"]) == {"settings"}
-    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.tf"))
-    assert "at_least_once" not in text
-    assert "hot_key" not in text
 
 
 def test_the_service_account_has_only_the_workers_and_the_launchers_rights(
@@ -158,26 +111,11 @@ def test_the_service_account_has_only_the_workers_and_the_launchers_rights(
     assert not any(kind.endswith(("_iam_binding", "_iam_policy")) for kind in resources)
 
 
-def test_the_account_may_pull_the_image_and_create_a_job_under_itself(terraform: dict[str, Any]) -> None:
-    resources = terraform["resource"]
-    image = resources["google_artifact_registry_repository_iam_member"]["image"]
-    assert (image["role"], image["repository"]) == ("roles/artifactregistry.reader", "${var.repository}")
-    itself = resources["google_service_account_iam_member"]["launcher"]
-    assert itself["role"] == "roles/iam.serviceAccountUser"
-    assert itself["service_account_id"] == "${google_service_account.worker.name}"
-    worker = "serviceAccount:${google_service_account.worker.email}"
-    assert {one["member"] for one in _members(resources)} == {worker}
-
-
 def test_the_job_waits_for_every_right_of_its_account(terraform: dict[str, Any]) -> None:
     resources = terraform["resource"]
     job = resources["google_dataflow_flex_template_job"]["live"]
     rights = {f"${{{kind}.{name}}}" for kind in resources if kind.endswith("_iam_member") for name in resources[kind]}
     assert set(job["depends_on"]) == rights
-
-
-def _members(resources: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for kind, named in resources.items() if kind.endswith("_iam_member") for one in named.values()]
 
 
 def test_everything_that_terraform_names_is_declared(terraform: dict[str, Any], folder: Path) -> None:
@@ -186,12 +124,6 @@ def test_everything_that_terraform_names_is_declared(terraform: dict[str, Any], 
     for kind, name in re.findall(r"\b(google_\w+)\.(\w+)(?:\.\w+)?", text):
         assert name in terraform["resource"][kind]
     assert all(one.get("description") for one in terraform["variable"].values())
-
-
-def test_a_heartbeat_without_a_body_closes_windows(terraform: dict[str, Any]) -> None:
-    (target,) = terraform["resource"]["google_cloud_scheduler_job"]["heartbeat"]["pubsub_target"]
-    assert "data" not in target
-    assert target["attributes"] == {"heartbeat": "1"}
 
 
 def test_the_example_gives_every_variable_that_must_be_given(
@@ -210,20 +142,6 @@ def test_the_example_gives_every_variable_that_must_be_given(
     assert given["image"].partition("@")[0] in guide
     assert given["ledger_secret"] in guide
     assert given["settings"].startswith(f"gs://{given['bucket']}/")
-
-
-def test_readings_can_be_read_again_for_two_windows_and_an_outage(
-    settings: Settings, terraform: dict[str, Any]
-) -> None:
-    kept = int(terraform["variable"]["retention"]["default"].removesuffix("s"))
-    assert kept * 1_000_000 >= 3 * parse_duration(settings.windows.size)
-
-
-def test_every_file_that_the_example_settings_name_lies_beside_them(settings: Settings) -> None:
-    """The plan reads the roster; the guide copies both."""
-    plan = make_plan(settings)
-    assert plan.roster is not None
-    assert plan.roster.kind == "group"
 
 
 @pytest.fixture

@@ -92,8 +92,3 @@ def test_settings_that_remote_workers_cannot_use_are_refused(
     no_cluster(monkeypatch)
     with pytest.raises(SettingsError, match=said):
         launch.graph_of(read_settings(settings_file(tmp_path, "pubsub", **changes)), DRY)
-
-
-def test_a_ledger_in_a_file_is_refused_for_dataflow(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="set ledger to a PostgreSQL URL"):
-        launch.graph_of(read_settings(settings_file(tmp_path, "pubsub")), DRY)

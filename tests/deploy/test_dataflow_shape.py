@@ -63,21 +63,6 @@ def test_runner_state_types_keep_their_recorded_fields() -> None:
     assert found == (SHAPES / "kept.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"windows": {"size": "1d", "every": "12h", "start": "2026-01-01", "lateness": "10min"}},
-        {"privacy": {"epsilon": 0.5}},
-        {"states": {"edges": [1, 2, 3]}},
-    ],
-)
-def test_the_steps_do_not_depend_on_the_numbers_of_the_settings(
-    changes: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_cluster(monkeypatch)
-    assert shape_of(graph(tmp_path, "pubsub", PORTABLE, **changes)) == lines_of("pubsub")
-
-
 @pytest.mark.parametrize("kind", sorted(SOURCES))
 def test_dataflow_gets_the_same_steps(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object

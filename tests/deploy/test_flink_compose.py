@@ -76,28 +76,6 @@ def test_services_drop_capabilities_and_define_a_health_check(name: str) -> None
     assert ":" in service["image"]
 
 
-@pytest.mark.parametrize("name", sorted(services()))
-def test_every_service_dependency_has_a_health_check_or_runs_once(name: str) -> None:
-    for other, how in services()[name].get("depends_on", {}).items():
-        if how["condition"] == "service_healthy":
-            assert "healthcheck" in services()[other]
-        elif how["condition"] == "service_completed_successfully":
-            assert other in ONCE
-
-
-def test_named_volumes_are_used_and_mounted_files_exist() -> None:
-    used: set[str] = set()
-    for service in services().values():
-        for one in service.get("volumes", []):
-            source = one.split(":")[0]
-            if source.startswith("."):
-                assert (FLINK / source).exists(), one
-                assert one.endswith(":ro")
-            else:
-                used.add(source)
-    assert used == set(compose()["volumes"])
-
-
 def addresses(document: object) -> set[tuple[str, int]]:
     """Every HOST:PORT that stands in a document."""
     found = (re.findall(r"(?:^|[=/@])([a-z][\w.-]*):(\d{2,5})(?![\w:])", str(one)) for one in values(document))
@@ -150,21 +128,6 @@ def test_services_name_only_hosts_and_ports_that_share_a_network_with_them() -> 
     assert {"kafka", "postgres", "jobmanager", "job-server", "taskmanager", "ledger-metrics"} <= checked
 
 
-def test_the_gateway_reaches_the_broker_by_the_name_that_its_certificate_has() -> None:
-    host = settings("gateway.yaml")["mqtt"]["host"]
-    assert networks_of("gateway") & networks_of(host)
-    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
-    assert f"DNS:{host}" in guide
-    assert 8883 in ports_of(host)
-
-
-def test_kafka_advertises_its_service_name() -> None:
-    assert line("advertised.listeners") == "PLAINTEXT://kafka:9092"
-    assert line("controller.quorum.voters") == f"{line('node.id')}@kafka:9093"
-    data = next(one for one in services()["kafka"]["volumes"] if one.startswith("kafka:"))
-    assert data == f"kafka:{line('log.dirs')}"
-
-
 def test_topics_are_made_that_settings_name() -> None:
     script = text(FLINK / "kafka" / "topics.sh")
     made = dict(re.findall(r"^make (\S+) (.*)$", script, re.MULTILINE))
@@ -196,32 +159,6 @@ def mosquitto() -> str:
     return text(FLINK.parent / "mqtt" / "mosquitto.conf") + text(FLINK / "mosquitto" / "listener.conf")
 
 
-def test_a_secret_is_a_file_of_a_folder_that_is_never_committed() -> None:
-    for name, one in compose()["secrets"].items():
-        assert one["file"].startswith("./secrets/"), name
-    assert "/secrets/" in text(FLINK / ".gitignore").splitlines()
-    assert not any(
-        re.search("PASSWORD|SECRET|TOKEN", str(name)) and "_FILE" not in str(name)
-        for service in services().values()
-        for name in service.get("environment", {})
-    )
-
-
-def test_workers_share_the_loopback_address_and_the_job_names_their_port() -> None:
-    worker = services()["worker"]
-    assert worker["network_mode"] == "service:taskmanager"
-    assert options_of(services()["submit"]["command"])["--environment_config"] == f"localhost:{worker['command'][2]}"
-    assert int(worker["command"][3]) in ports_of("taskmanager")
-    # what has a network of its own to share never ends by itself, or is watched by who shares it
-    shared = {name: one["network_mode"] for name, one in services().items() if "network_mode" in one}
-    assert shared == {
-        "worker": "service:taskmanager",
-        "gateway": "service:gateway-network",
-        "prometheus": "service:gateway-network",
-    }
-    assert services()["gateway-network"]["command"] == ["sleep", "infinity"]
-
-
 def test_beams_options_are_those_of_the_end_to_end_tests() -> None:
     submit = services()["submit"]["command"]
     assert submit[:5] == ["quiltstream", "run", "--live", "/etc/quiltstream/settings.yaml", "--"]
@@ -249,15 +186,3 @@ def test_the_job_server_is_started_as_the_end_to_end_tests_start_it() -> None:
     assert options_of(submit)["--job_endpoint"] == f"{options['--job-host']}:{options['--job-port']}"
     # the command watches the job where the job server brings it
     assert options_of(submit)["--flink_master"] == options["--flink-master"]
-
-
-def test_flink_state_is_on_a_volume_mounted_by_every_flink_service() -> None:
-    properties, submit = flink_properties(), options_of(services()["submit"]["command"])
-    artifacts = options_of(command_of(services()["job-server"]))["--artifacts-dir"]
-    places = [properties["state.checkpoints.dir"], properties["state.savepoints.dir"]]
-    assert submit["--state_backend_storage_path"] == properties["state.checkpoints.dir"]
-    for place in [*places, f"file://{artifacts}"]:
-        assert place.startswith("file:///var/lib/flink/")
-    for name in ("jobmanager", "taskmanager", "job-server"):
-        assert "flink:/var/lib/flink" in services()[name]["volumes"]
-    assert "--owner flink --group flink /var/lib/flink\n" in text(FLINK / "Dockerfile")

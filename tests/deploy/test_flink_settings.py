@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,19 +19,16 @@ from quiltstream.pipelines.cli import main
 from quiltstream.pipelines.gateway.metrics import Tally
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.schemas.slots import parse_duration
 from quiltstream.store.address import StoreAddress
 from quiltstream.transforms.checks import check_hosts
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
-from ..e2e.installed import NotInstalledError
 from ..e2e.kafka import find_kafka
 from ..e2e.mosquitto import find_mosquitto
 from ..e2e.processes import accepts, free_ports
-from .conftest import REQUIRE
-from .flink_files import FLINK, SECRETS, run, services, text, with_secrets_in
-from .guide_calls import calls
+from .conftest import there
+from .flink_files import FLINK, calls, guide_commands, run, services, text, with_secrets_in
 
 SETTINGS = FLINK / "settings"
 
@@ -68,9 +64,9 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     assert "after 0 windows charged" in shown
 
 
-def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
+def test_the_shipped_gateway_settings_are_valid(tmp_path: Path, tool: Callable[[str], str]) -> None:
     file = with_secrets_in(SETTINGS / "gateway.yaml", tmp_path / "secrets")
-    certificate(tmp_path / "secrets", "mosquitto")
+    certificate(tmp_path / "secrets", "mosquitto", tool)
     shutil.copy(tmp_path / "secrets" / "mqtt-ca.pem", tmp_path / "secrets" / "mqtt-ca")
     changed = text(file).replace("/var/lib/quiltstream", str(tmp_path))
     file.write_text(changed, encoding="utf-8")
@@ -83,88 +79,33 @@ def test_the_shipped_gateway_settings_are_valid(tmp_path: Path) -> None:
     assert Tally().prometheus().startswith("# HELP quiltstream_gateway_")
 
 
-def test_a_path_that_the_gateway_writes_is_on_its_volume() -> None:
-    written = re.findall(r"rejects: (/\S+)", text(SETTINGS / "gateway.yaml"))
-    assert len(written) == 1
-    assert "gateway:/var/lib/quiltstream" in services()["gateway"]["volumes"]
-    assert all(path.startswith("/var/lib/quiltstream/") for path in written)
-    assert not any(SECRETS in path for path in written)
-
-
-def guide_commands() -> str:
-    """The guide's commands that make the secrets."""
-    page = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
-    block = page.split("it writes into the folder of the deployment -->\n```console\n")[1].split("```")[0]
-    return re.sub(r"(?m)^[$>] ", "", block)
-
-
-def certificate(folder: Path, name: str) -> None:
+def certificate(folder: Path, name: str, tool: Callable[[str], str]) -> None:
     """A CA and a broker's certificate in a folder, made by the guide's commands."""
+    tool("openssl")
     script = guide_commands().replace("mkdir -m 700 secrets\n", "").replace("secrets/", f"{folder}/")
     run(["bash", "-euc", script.replace("DNS:broker.example", f"DNS:{name}.example,DNS:localhost")])
 
 
 @pytest.mark.night
-def test_kafka_accepts_its_configuration(tmp_path: Path) -> None:
-    try:
-        jars = find_kafka()
-    except NotInstalledError as error:
-        if os.environ.get(REQUIRE):
-            raise
-        pytest.skip(str(error))
+def test_kafka_accepts_its_configuration(tmp_path: Path, tool: Callable[[str], str]) -> None:
+    jars, java = there(find_kafka), tool("java")
     shipped = text(FLINK / "kafka" / "server.properties")
     file = tmp_path / "server.properties"
     file.write_text(shipped.replace("/var/lib/kafka/data", f"{tmp_path}/data"), encoding="utf-8")
     identity = "MkU3OEVBNTcwNTJENDM2Qk"
     said = run(
-        ["java", "-Xmx256m", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
+        [java, "-Xmx256m", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)]
     )
     assert (tmp_path / "data" / "meta.properties").is_file(), said
-
-
-def test_the_script_creates_each_topic_once_and_requires_a_broker_address(tmp_path: Path) -> None:
-    fake = tmp_path / "kafka-topics.sh"
-    fake.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/said\n', encoding="utf-8")
-    fake.chmod(0o755)
-    script = str(FLINK / "kafka" / "topics.sh")
-    run(["bash", script, "kafka:9092"], env={"KAFKA_BIN": str(tmp_path)})
-    lines = text(tmp_path / "said").splitlines()
-    assert [re.findall(r"--topic (\S+)", line) for line in lines] == [["readings"], ["releases"], ["rejects"]]
-    assert all("--bootstrap-server kafka:9092 --create --if-not-exists" in line for line in lines)
-    assert "give HOST:PORT" in run(["bash", script], code=1)
-
-
-def test_kafka_keeps_readings_for_two_windows_and_an_outage() -> None:
-    """As docs/kafka.md asks: twice `windows.size`, and the longest outage that is to be survived: here one more."""
-    days = parse_duration(read_settings(SETTINGS / "settings.yaml").windows.size) / parse_duration("1d")
-    (topic,) = re.findall(
-        r"^make readings .*--config retention\.ms=(\d+)$", text(FLINK / "kafka/topics.sh"), re.MULTILINE
-    )
-    (default,) = re.findall(r"^log\.retention\.ms=(\d+)$", text(FLINK / "kafka" / "server.properties"), re.MULTILINE)
-    assert int(topic) == int(default) == 3 * days * 86_400_000
-    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
-    assert f"Kafka keeps readings for {3 * days:.0f} days" in guide
-
-
-def test_settings_that_the_guide_proposes_make_a_live_job(tmp_path: Path) -> None:
-    """The windows to try it with, as they stand there but for the day."""
-    guide = text(FLINK.parents[1] / "docs" / "guides" / "operate-with-compose.md")
-    (proposed,) = re.findall(r"`(windows: \{.*?\})`", guide)
-    assert "TODAY" in proposed
-    shutil.copy(SETTINGS / "roster.csv", tmp_path)
-    file = with_secrets_in(SETTINGS / "settings.yaml", tmp_path / "secrets")
-    shipped = re.sub(r"(?m)^windows: .*$", proposed.replace("TODAY", "2026-01-05"), text(file))
-    file.write_text(re.sub(r"(?m)^ledger: .*$", "ledger: sqlite:///ledger.db", shipped), encoding="utf-8")
-    assert "2026-01-05T00:00:00Z, without end" in quiltstream("run", "--dry-run", "--live", "--accept-noise", str(file))
 
 
 @pytest.fixture
 def broker(tmp_path: Path, tool: Callable[[str], str]) -> Iterator[tuple[Path, int]]:
     """A Mosquitto with what its container has, but for paths, ports and who it runs as."""
-    program, passwords = find_mosquitto() or tool("mosquitto"), tool("mosquitto_passwd")
+    program, passwords = there(find_mosquitto), tool("mosquitto_passwd")
     folder = tmp_path / "secrets"
     folder.mkdir()
-    certificate(folder, "broker")
+    certificate(folder, "broker", tool)
     plain, secure = free_ports(2)
     whole = text(FLINK.parent / "mqtt" / "mosquitto.conf") + text(FLINK / "mosquitto" / "listener.conf")
     for shipped, ours in {
@@ -291,10 +232,10 @@ def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
 ) -> None:
     """With the guide's signal. The file stays the same one: a container has that one, whatever lies there later."""
     folder, port = broker
-    (call,) = (call for call in calls("docker") if "kill" in call)
+    (call,) = (call for call in calls("operate-with-compose", "docker") if "kill" in call)
     assert call[-1] == "mosquitto"
     told = signal.Signals[f"SIG{call[call.index('--signal') + 1]}"]
-    (added,) = {call[-1] for call in calls("docker") if "mosquitto_passwd" in call} - {
+    (added,) = {call[-1] for call in calls("operate-with-compose", "docker") if "mosquitto_passwd" in call} - {
         "m1",
         "$(cat secrets/mqtt-gateway-password)",
     }
@@ -315,23 +256,12 @@ def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
         client.close()
 
 
-def test_a_client_without_a_password_is_not_authorized(broker: tuple[Path, int]) -> None:
-    script = (
-        "import sys, paho.mqtt.client as m\n"
-        "c = m.Client(m.CallbackAPIVersion.VERSION2, 'x', protocol=m.MQTTv5)\n"
-        f"c.tls_set({str(broker[0] / 'mqtt-ca.pem')!r})\n"
-        "c.on_connect = lambda c, d, f, code, p: (print(code), c.disconnect())\n"
-        f"c.connect('localhost', {broker[1]})\nc.loop_forever()\n"
-    )
-    assert "Not authorized" in run([sys.executable, "-c", script])
-
-
 def test_a_meter_publishes_with_the_command_of_the_guide(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
     """Mosquitto's own client, with the guide's words but for host, port and folder."""
     folder, port = broker
     replaced = {"broker.example": "localhost", "8883": str(port), "$M1_PASSWORD": "word-of-m1"}
 
-    (call,) = calls("mosquitto_pub")
+    (call,) = calls("operate-with-compose", "mosquitto_pub")
     assert set(replaced) < set(call)
     ours = [replaced.get(word, word.replace("secrets/", f"{folder}/")) for word in call[1:]]
     publish = [tool("mosquitto_pub"), *ours]

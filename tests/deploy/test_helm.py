@@ -120,10 +120,13 @@ def test_a_cluster_of_the_chart_is_configured_and_asked_as_with_compose(
         assert cluster[part]["resource"]["memory"] == flink_properties()[f"{part.lower()}.memory.process.size"]
     (server,), (submit,) = pod["initContainers"], pod["containers"]
     assert submit["image"] == "here/worker:2"
-    assert server["command"][2:] == [
-        one for one in command_of(services()["job-server"])[2:] if one in server["command"]
-    ]
-    places = {"--flink_master": f"{RELEASE}-rest:8081", "--job_name": RELEASE}
+    opened, of_compose = (
+        [one for one in words if one.startswith("--add-")]
+        for words in (server["command"], command_of(services()["job-server"]))
+    )
+    assert opened == of_compose
+    endpoint = {"--job_endpoint": "localhost:" + options_of(server["args"])["--job-port"]}
+    places = {"--flink_master": f"{RELEASE}-rest:8081", "--job_name": RELEASE} | endpoint
     assert options_of(submit["args"]) == options_of(services()["submit"]["command"]) | places
     assert options_of(server["args"])["--flink-master"] == places["--flink_master"]
     claim = {"claimName": flink("PersistentVolumeClaim", "-flink")["metadata"]["name"]}
@@ -199,43 +202,6 @@ def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str
     helm("template", RELEASE, str(CHART), "--values", str(tmp_path / "alone.yaml"))
 
 
-def test_what_values_say_of_the_gateways_files_is_kept(
-    rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    rejects = "/var/lib/quiltstream/dropped.jsonl"
-    forward = {"topics": ["m/+"], "to": {"kafka": {"servers": "kafka:9092", "topic": "t"}}, "rejects": rejects}
-    words, _ = own(tmp_path, forward=forward, metrics={"every": "1min"})
-    data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words))["data"]
-    said = yaml.safe_load(data["gateway.yaml"])
-    assert said["forward"] == forward
-    assert said["metrics"] == {"every": "1min", "port": 9464}
-
-
-def test_a_key_of_the_secret_that_looks_like_a_number_is_text(rendered: Callable[..., list[dict[str, Any]]]) -> None:
-    for runner in ("prism", "flink"):
-        made = rendered("--set", f"runner={runner}", "--set-string", "ledger.key=1.0")
-        found = re.findall(r"'subPath': ([^,]+),", str(made))
-        assert set(found) == {"'1.0'"}, runner
-
-
-def test_the_ledgers_page_is_served_on_prism_and_open_to_prometheus(
-    rendered: Callable[..., list[dict[str, Any]]],
-) -> None:
-    made = rendered()
-    pod = of("Deployment", f"{RELEASE}-ledger-metrics", made)["spec"]["template"]
-    (container,) = pod["spec"]["containers"]
-    assert container["image"] == yaml.safe_load(text(CHART / "values.yaml"))["live"]["image"]
-    # the image's own words would begin a second job
-    python, program, settings, _ = container["command"]
-    assert (python, settings) == ("python", "/etc/quiltstream/settings.yaml")
-    live = text(ROOT / "deploy" / "command" / "Dockerfile").split(" AS live\n")[1].split("\nFROM ")[0]
-    assert f"COPY deploy/prometheus/{Path(program).name} {Path(program).parent}/\n" in live
-    policy = of("NetworkPolicy", f"{RELEASE}-ledger-metrics", made)["spec"]
-    assert policy["podSelector"]["matchLabels"] == pod["metadata"]["labels"]
-    (port,) = container["ports"]
-    assert [one["port"] for one in policy["ingress"][0]["ports"]] == [port["containerPort"]]
-
-
 @pytest.mark.parametrize("name", ["gateway", "live"])
 def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered()
@@ -277,13 +243,3 @@ def test_values_that_cannot_be_used_are_refused_by_name(words: str, said: str, h
     told = helm("template", RELEASE, str(CHART), *EXAMPLE, "--set", words, code=1)
     assert "values don't meet the specifications of the schema" in told
     assert said in told.replace(".", " ").replace("/", " ") or said in told
-
-
-def test_the_chart_has_the_version_of_the_package() -> None:
-    chart = yaml.safe_load(text(CHART / "Chart.yaml"))
-    (version,) = (
-        line.split('"')[1] for line in text(ROOT / "pyproject.toml").splitlines() if line.startswith("version")
-    )
-    assert (chart["version"], chart["appVersion"]) == (version, version)
-    values = text(CHART / "values.yaml")
-    assert {line.rpartition(":")[2] for line in values.splitlines() if "registry.example/" in line} == {version}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,9 @@ import yaml
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.gateway.metrics import Dropped, Tally
-from quiltstream.pipelines.live.flink import flink_job
+from quiltstream.pipelines.gateway.metrics import Tally
 from quiltstream.pipelines.live.watchdog import Cause, HealthMetrics, HealthReport
-from quiltstream.pipelines.runners import options_of
-from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.releases import COMPLETENESS, UNAVAILABLE
+from quiltstream.schemas.releases import COMPLETENESS
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store.store import Store
 from quiltstream.transforms.plan import make_plan
@@ -29,10 +26,8 @@ from .prometheus_files import (
     FLINKS,
     counter,
     names_in_rules,
-    relabelled,
     rules,
     scraped,
-    steps_for_flink,
 )
 
 page_module = load(PROMETHEUS / "ledger_metrics.py")
@@ -102,49 +97,6 @@ def test_every_watchdog_cause_is_covered_by_exactly_one_alert() -> None:
             assert set(named) <= {cause.value for cause in Cause}
             told += named if how != "!~" else [cause.value for cause in Cause if cause.value not in named]
     assert sorted(told) == sorted(cause.value for cause in Cause)
-
-
-def test_every_completeness_in_the_rules_exists() -> None:
-    expressions = " ".join(rule["expr"] for rule in rules())
-    assert set(re.findall(r'completeness="([^"]+)"', expressions)) == {UNAVAILABLE}
-
-
-def test_every_rejection_reason_in_the_rules_exists() -> None:
-    expressions = " ".join(rule["expr"] for rule in rules())
-    rejected = set(re.findall(r'quiltstream_(?:live_)?rejected(?:_total)?\{reason!?="([^"]+)"', expressions))
-    assert rejected == {RejectReason.LATE.value}
-    dropped = set(re.findall(r'dropped_total\{reason!="([^"]+)"', expressions))
-    assert dropped <= {one.value for one in Dropped}
-    assert dropped
-
-
-def test_rejects_of_all_reasons_become_one_metric_when_they_are_scraped() -> None:
-    for reason in RejectReason:
-        assert relabelled(counter(f"rejected-{reason.value}"), {}, steps_for_flink()) == (
-            "quiltstream_rejected",
-            {"reason": re.sub(r"\W", "_", reason.value)},
-        )
-    assert relabelled(f"{BEAM}readings", {}, steps_for_flink()) == (f"{BEAM}readings", {})
-
-
-def test_a_new_attempt_continues_its_series_and_a_new_job_keeps_the_summed_name() -> None:
-    """Flink numbers a job's attempts; its command names each submission (live/flink.py), and Flink gives it an id."""
-    given = ["--runner=PortableRunner", "--flink_master=cluster:8081", "--job_name=quiltstream"]
-    names: set[str] = set()
-    for job_id in ("1f", "2e"):
-        job = flink_job(options_of(given))
-        assert job is not None
-        names.add(job.name)
-        for attempt in range(2):
-            told = {"job_id": job_id, "job_name": job.name, "task_attempt_num": str(attempt), "operator_name": "r"}
-            told["task_attempt_id"] = f"{job_id}{attempt}"
-            assert relabelled(counter("polls"), told, steps_for_flink()) == (
-                counter("polls"),
-                {"job_id": job_id, "job_name": "quiltstream", "operator_name": "r"},
-            )
-    assert len(names) == 2
-    other = {"job_name": "quiltstream-2"}
-    assert relabelled(counter("polls"), other, steps_for_flink())[1] == other
 
 
 def test_every_scrape_target_is_served() -> None:
@@ -274,16 +226,6 @@ def extend(settings: Path) -> None:
     register(make_plan(read_settings(settings)))
 
 
-def test_an_unavailable_ledger_is_reported_as_down_without_other_metrics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
-    look = page_module.LedgerLook(str(settings))
-    (tmp_path / "ledger.db").rename(tmp_path / "elsewhere.db")
-    assert samples(look.text()) == {"up": 0.0}
-    assert "cannot be looked at" in capsys.readouterr().err
-
-
 def test_the_metrics_page_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
     look = page_module.LedgerLook(str(settings))
@@ -309,70 +251,3 @@ def test_wrong_arguments_end_the_page_with_two_and_a_reason(
 ) -> None:
     assert page_module.main(["ledger_metrics.py", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-def replayed(minutes: Sequence[dict[str, float]]) -> list[dict[str, str]]:
-    """Pages of a ledger, one a minute, as series for promtool."""
-    names = sorted({name for page in minutes for name in page})
-    series = {f"quiltstream_ledger_{name}": [page.get(name) for page in minutes] for name in names}
-    series['up{job="ledger"}'] = [1.0] * len(minutes)
-    return [
-        {"series": name, "values": " ".join("_" if one is None else repr(one) for one in found)}
-        for name, found in series.items()
-    ]
-
-
-@pytest.mark.night
-def test_each_ledger_alert_fires_only_on_a_page_with_its_fault(tool: Callable[[str], str], tmp_path: Path) -> None:
-    """Budgets that end and refuse windows, an account whose history is lost, and no ledger."""
-
-    promtool = tool("promtool")
-
-    def read(settings: Path | str) -> dict[str, float]:
-        found = samples(page_module.LedgerLook(str(settings)).text())
-        # as if it was seen within its schedule: promtool's clock begins at 0, and its last minute is of its first hours
-        return {name: value - MARCH_1 if name.startswith("admitted_until") else value for name, value in found.items()}
-
-    def folder(name: str) -> Path:
-        (tmp_path / name).mkdir()
-        return tmp_path / name
-
-    days, ample = "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}"
-    well = read(ledger(folder("well"), days, ample))
-    scarce = ("{size: 2d, every: 1d, start: 2024-03-01, stop: 2024-03-06}", "{epsilon: 1.0, budget: 0.3}")
-    before = read(ledger(folder("begun"), *scarce, publish=False))
-    after = read(ledger(folder("ended"), *scarce))
-    with Store(f"sqlite:///{tmp_path}/well/ledger.db") as store:
-        store.note_history_lost('one "meter"', releases=1)
-    lost = read(tmp_path / "well" / "settings.yaml")
-    ends, incomplete = "QuiltstreamBudgetEndsSoon", "QuiltstreamAccountIncomplete"
-    cases = {
-        "well": (well, set[str](), well, set[str]()),
-        "refused": (before, {ends}, after, {ends, "QuiltstreamBudgetSpent"}),
-        "lost": (well, set[str](), lost, {incomplete}),
-        "away": (well, set[str](), {"up": 0.0}, {"QuiltstreamLedgerAway"}),
-    }
-    assert before[f"windows_refused{QUERY}"] == 0 < after[f"windows_refused{QUERY}"]
-    firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
-    document = {
-        "rule_files": [str(PROMETHEUS / "rules.yml")],
-        "evaluation_interval": "15s",
-        "tests": [
-            {
-                "name": name,
-                "interval": "1m",
-                "input_series": replayed([early] * 30 + [late] * 60),
-                "promql_expr_test": [
-                    {
-                        "expr": firing,
-                        "eval_time": at,
-                        "exp_samples": [{"labels": f'{{alertname="{one}"}}', "value": 1} for one in sorted(fire)],
-                    }
-                    for at, fire in (("25m", first), ("40m", then))
-                ],
-            }
-            for name, (early, first, late, then) in cases.items()
-        ],
-    }
-    (tmp_path / "replayed.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    run([promtool, "test", "rules", str(tmp_path / "replayed.yml")])

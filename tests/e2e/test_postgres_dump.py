@@ -18,7 +18,7 @@ from sqlalchemy import make_url
 from quiltstream.pipelines.cli import main
 from quiltstream.store import Store
 
-from ..deploy.guide_calls import calls
+from ..deploy.flink_files import calls
 from ..examined import Tally
 from ..store.faults import whole
 from ..store.samples import domain, drafts, query, seen
@@ -27,7 +27,7 @@ from .postgres_schemas import execute
 
 def words(program: str) -> list[str]:
     """The guide's call of a program in the container of PostgreSQL."""
-    (call,) = (call for call in calls("docker") if program in call)
+    (call,) = (call for call in calls("operate-with-compose", "docker") if program in call)
     return call[call.index(program) :]
 
 
