@@ -34,7 +34,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ...schemas.errors import QuiltstreamError
-from ...schemas.tls_probe import mismatch, speaks_mqtt
 from ..errors import CommandError, ExitCode
 
 
@@ -173,8 +172,6 @@ _PLAIN_S = 60.0
 _DRAIN_S = 5.0
 _CONNECT_S = 10.0
 
-#: Seconds from one probe of what the port speaks to the next.
-_PORT_S = 60.0
 _POLL_IN = select.POLLIN | select.POLLERR | select.POLLHUP
 
 
@@ -293,8 +290,6 @@ class Connection:
         self._unacknowledged: set[int] = set()
         self._wrong: str | None = None
         self._last_misc = 0.0
-        self._port: str | None = None
-        self._port_at = 0.0
         self._packets = 0
         self._unanswered: dict[int, Sequence[str]] = {}
         self._on_message = on_message
@@ -414,7 +409,7 @@ class Connection:
         if time.monotonic() < self._due:
             return
         self._read_login()
-        session, self._alert = self._session, None
+        self._alert = None
         self._client.on_log = self._logged
         try:
             self._client.reconnect()
@@ -423,15 +418,11 @@ class Connection:
                 f"its certificate is not accepted ({error.verify_message})", "look at mqtt.tls.ca and mqtt.host"
             )
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-            self._later(self._wrong_port() or f"ended the TLS handshake ({type(error).__name__})")
+            self._later(f"ended the TLS handshake ({type(error).__name__}): does mqtt.port speak TLS?")
         except ssl.SSLError as error:
-            if (wrong := self._wrong_port()) is None:
-                self._no_tls(f"TLS cannot be set up ({error.reason})", "look at mqtt.port and mqtt.tls")
-            else:
-                self._later(wrong)
+            self._no_tls(f"TLS cannot be set up ({error.reason})", "look at mqtt.port and mqtt.tls")
         except OSError as error:
-            reset = session.tls is not None and isinstance(error, ConnectionResetError)
-            self._later((self._wrong_port() if reset else None) or f"cannot be reached ({_kind(error)})")
+            self._later(f"cannot be reached ({_kind(error)})")
 
     def _read_login(self) -> None:
         """Read anew what may have been changed since the last try; the library takes no second context of TLS."""
@@ -466,25 +457,6 @@ class Connection:
             raise BrokerError(f"{self.where}: {what}; {advice}") from None
         self.refused = True
         self._later(_refused_by(what, advice))
-
-    def _wrong_port(self) -> str | None:
-        """What the port speaks where it is not what the settings say, probed once a minute while no connection comes.
-
-        At a broker that was never reached it is a mistake in the settings and ends the gateway; later it may be one at
-        the broker, and is waited for.
-        """
-        session, now = self._session, time.monotonic()
-        if now < self._port_at:
-            return self._port
-        tls = session.tls is not None
-        found = mismatch(session.host, session.port, tls=tls, plain=speaks_mqtt)
-        wanted = "leave mqtt.tls out" if tls else "set mqtt.tls, {} for the system's authorities"
-        said = "mqtt.tls is set" if tls else "mqtt.tls is left out"
-        self._port_at = now + _PORT_S
-        self._port = None if found is None else f"cannot be used: {found}, and {said}; {wanted}, or look at mqtt.port"
-        if self._port is not None and self.epoch == 0:
-            self._wrong = f"{self.where} {self._port}"
-        return self._port
 
     def _later(self, why: str) -> None:
         if not self._session.patient:
@@ -645,10 +617,7 @@ class Connection:
             self._due = 0.0
             _LOG.warning("%s %s; connecting by MQTT 3.1.1, which has no properties", self.where, _NOT_READ)
         else:
-            port = None if ending.connected else self._wrong_port()
-            # a port that speaks something else ends a gateway that never had a connection
-            if self._wrong is None:
-                self._later(port or _why(self._session, self._state, ending, self._advice))
+            self._later(_why(self._session, self._state, ending, self._advice))
         self._advice = None
 
     def _fail(self, reason: Any, what: str, *, before: bool) -> None:
@@ -687,6 +656,8 @@ def _why(session: Session, state: State, ending: Ending, advice: str | None) -> 
     elif state.short >= _SHORT:
         # some brokers end a connection without a word when another client takes its session over
         why += f", soon after the connection was made, as before: does another client use {session.client_id!r}?"
+    elif not ending.ready:
+        why += ": does it want TLS, as mqtt.tls?"
     return why
 
 

@@ -31,7 +31,6 @@ from fastavro.write import Writer
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import open_private, open_regular, reason, sync_folder
 from ...schemas.settings.gateway import Level
-from ...schemas.tls_probe import wrong_port
 from .connection import optional_library
 
 #: What a message costs in memory beside its text and body, about.
@@ -702,13 +701,10 @@ class KafkaDelivery(DeliveryTarget):
         elif code in {names._UNKNOWN_TOPIC, names.UNKNOWN_TOPIC_OR_PART} and not self._delivered:  # noqa: SLF001 - its public names
             self._wrong = self._missing()
         elif code == names._SSL:  # noqa: SLF001 - its public name
-            refused = "the TLS connection is refused; look at the certificates in forward.to.kafka.options"
-            self._wrong = f"Kafka: {self._wrong_port() or refused}"
-
-    def _wrong_port(self) -> str | None:
-        """What the brokers' port speaks where it is not what the options say."""
-        found = wrong_port(self._servers, self._options)
-        return None if found is None else f"{found}, in forward.to.kafka"
+            self._wrong = (
+                "Kafka: the TLS connection is refused; look at the certificates and security.protocol in "
+                "forward.to.kafka.options"
+            )
 
     def _missing(self) -> str:
         return f"Kafka: there is no topic {self._topic!r}; create it, or name another in forward.to.kafka.topic"
@@ -720,10 +716,6 @@ class KafkaDelivery(DeliveryTarget):
             try:
                 found = producer.list_topics(self._topic, timeout=5)
             except self._library.KafkaException:
-                # later it may be the brokers that are being changed, and messages wait
-                if not self._delivered and (wrong := self._wrong_port()) is not None:
-                    self._wrong = f"Kafka: {wrong}"
-                    return
                 self._closed.wait(1)
                 continue
             error = found.topics[self._topic].error if self._topic in found.topics else None

@@ -6,7 +6,6 @@ import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,6 @@ def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: Kaf
     by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
     scram, plain = {**by_name, "sasl.mechanism": "SCRAM-SHA-256"}, {**by_name, "sasl.mechanism": "PLAIN"}
     for servers, given, said in (
-        (broker.sasl_servers, {}, "ends the connection at once: does it want SASL (security.protocol SASL_PLAINTEXT"),
         (
             broker.sasl_servers,
             scram,
@@ -141,27 +139,6 @@ def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: Kaf
             look(Cluster(servers, given), ["t"])
         assert said in str(told.value)
         assert PASSWORD not in str(told.value)
-
-
-def test_a_tls_mismatch_between_client_and_port_names_the_setting(broker: KafkaBroker, cluster: Cluster) -> None:
-    topic, place = broker.topic(1), "sink.kafka"
-    by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
-    by_name["sasl.password"] = PASSWORD
-    for wrong, said in (
-        (Cluster(broker.tls_servers), "speaks TLS, and security.protocol is PLAINTEXT: set it to SSL, or"),
-        (Cluster(broker.scram_servers, by_name), "security.protocol is SASL_PLAINTEXT: set it to SASL_SSL, or"),
-        (Cluster(broker.servers, cluster.options), "speaks without TLS, and security.protocol is SSL: set it to PLAIN"),
-    ):
-        with pytest.raises(KafkaUnavailableError, match=said) as told:
-            look(wrong, [topic])
-        assert not told.value.passing
-        # a job ends at its start, and nothing is tried for a minute
-        with pytest.raises(CommandError, match=said):
-            patiently(place, partial(look_to_write, Topic(wrong, topic)))
-        # a reader that runs says so while it tries on
-        reader = feed(wrong, topic).reader(0, BEGIN)
-        pieces_until(reader, lambda _, reader=reader, said=said: said in (reader.trouble or ""))
-        reader.close()
 
 
 def test_a_wrong_key_password_is_reported_without_showing_it(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...schemas.files import mend_reading, reason
 from ...schemas.settings.secrets import Option, SecretError, resolved
-from ...schemas.tls_probe import serves, wrong_port
 from ..sources.contract import BrokerUnavailableError
 
 if TYPE_CHECKING:
@@ -83,11 +82,8 @@ _BEHIND = (
 #: Mechanisms of SASL, which are shown where a broker says that it offers them.
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
 
-#: Names of errors that a client has also where the port speaks something else than ``security.protocol`` says.
-SPEECHLESS = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_SSL"})
-
-#: Names of the errors that a client has where brokers end its connections.
-_ENDED = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN"})
+#: Names of errors that say no more than that there is no answer.
+_UNANSWERED = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"})
 
 #: Options of a consumer that follows partitions.
 READING: Mapping[str, Any] = {
@@ -164,11 +160,6 @@ def _cause_name(error: Any) -> str:
     """The name of an error, or of the one behind it that only its text tells."""
     text = _text_of(error)
     return next((name for pattern, name in _BEHIND if pattern.search(text)), name_of(error))
-
-
-def _is_unmade(error: Any) -> bool:
-    """Whether a connection could not be made, rather than ended."""
-    return re.search(r"\bConnect to |in state CONNECT\b", _text_of(error)) is not None
 
 
 def meaning_of(error: Any) -> str:
@@ -312,30 +303,6 @@ class Cluster:
     consumer: Callable[[Mapping[str, Any]], Any] = field(default=new_consumer, repr=False)
     producer: Callable[[Mapping[str, Any]], Any] = field(default=new_producer, repr=False)
     admin: Callable[[Mapping[str, Any]], Any] = field(default=new_admin, repr=False)
-    # what is wrong with servers and options, and whether a broker's port answers; tests have their own
-    port: Callable[[str, Mapping[str, Any]], str | None] = field(default=wrong_port, repr=False)
-    probe: Callable[[str, Mapping[str, Any]], bool] = field(default=serves, repr=False)
-
-    @property
-    def wrong_port(self) -> str | None:
-        """What is wrong with the port and ``security.protocol``, if it is certain; this connects to the brokers."""
-        return self.port(self.servers, self.options)
-
-    @property
-    def ended_at_once(self) -> str | None:
-        """What to look at where a port answers, and ends the connection of a client that does not say who it is.
-
-        The client says of that only that no broker answers. It is not certain: a broker that begins again does it too.
-        """
-        protocol = str(self.options.get("security.protocol", "PLAINTEXT")).upper()
-        if protocol.startswith("SASL_") or not self.probe(self.servers, self.options):
-            return None
-        wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT"
-        certificate = ", or a client's certificate (ssl.certificate.location)" if protocol == "SSL" else ""
-        return (
-            f"the port answers and ends the connection at once: does it want SASL (security.protocol {wanted}, with "
-            f"sasl.mechanism, sasl.username and sasl.password){certificate}?"
-        )
 
     def consume(self, own: Mapping[str, Any], said: Callable[[Any], None] | None = None) -> Any:
         """A consumer."""
@@ -372,16 +339,10 @@ def look(cluster: Cluster, topics: Iterable[str]) -> None:
         where = f"brokers {cluster.servers}"
         found = [unavailable(where, one) for one in (*said, error)]
         lasting = next((one for one in found if not one.passing), None)
-        # of a port that speaks something else the client says only that there is no answer
-        if name_of(error) in SPEECHLESS and (wrong := cluster.wrong_port) is not None:
-            lasting = KafkaUnavailableError(f"{where}: {wrong}")
         if lasting is not None:
             raise lasting from None
-        made = {name_of(one) for one in (*said, error)} <= _ENDED and not any(map(_is_unmade, said))
-        if made and (ended := cluster.ended_at_once) is not None:
-            raise KafkaUnavailableError(f"{where}: {ended}", passing=True) from None
         # what says more than that there is no answer comes before it
-        raise unavailable(where, next((one for one in said if name_of(one) not in SPEECHLESS), error)) from None
+        raise unavailable(where, next((one for one in said if name_of(one) not in _UNANSWERED), error)) from None
     finally:
         consumer.close()
     for topic, error in errors.items():

@@ -46,7 +46,6 @@ from .client import (
     LOOKING,
     NO_GROUP,
     READING,
-    SPEECHLESS,
     Cluster,
     KafkaUnavailableError,
     as_unavailable,
@@ -56,7 +55,6 @@ from .client import (
     is_passing,
     look,
     meaning_of,
-    name_of,
     topic_partition,
     unavailable,
 )
@@ -185,9 +183,6 @@ _CHECK_S = 1.0
 
 #: Seconds for which the leaders' answer where the partitions end is good.
 _LOG_ENDS_S = 1.0
-
-#: Seconds from one question what a port speaks to the next.
-_PORT_S = 60.0
 
 #: Seconds from one commit for monitoring to the next.
 _COMMIT_S = 5.0
@@ -498,13 +493,11 @@ class Outage:
     """What is between a reader and its brokers, how often that is said, and when they are tried again."""
 
     def __init__(self, source: KafkaPartitions) -> None:
-        self._name, self._cluster = source.text, source.cluster
+        self._name = source.text
         self.attempts = Attempts()
         self.down = True
         self._said = Said()
         self._cause: Any = None
-        self._port: str | None = None
-        self._port_at = 0.0
 
     def failed(self, text: str) -> None:
         """An attempt failed."""
@@ -513,12 +506,9 @@ class Outage:
         self.tell(text, f"; trying again in {pause:.3g} s")
 
     def unanswered(self, error: Any) -> None:
-        """A request had no answer: the client may have said why, or its port speaks something else."""
+        """A request had no answer: the client may have said why."""
         cause = self._cause if self._cause is not None and is_passing(error) else error
-        now = time.monotonic()
-        if name_of(cause) in SPEECHLESS and now >= self._port_at:
-            self._port_at, self._port = now + _PORT_S, self._cluster.wrong_port
-        self.failed(str(unavailable(self._name, cause)) if self._port is None else f"{self._name}: {self._port}")
+        self.failed(str(unavailable(self._name, cause)))
 
     def refused(self) -> bool:
         """Whether the client said that its login or certificate is not taken; it says so once, of each client."""
@@ -541,7 +531,7 @@ class Outage:
 
     def answered(self, next_s: float) -> None:
         """The brokers answered, and are looked at again after some seconds."""
-        self._cause = self._port = None
+        self._cause = None
         if self.attempts.succeeded():
             LOG.warning("%s: it answers again", self._name)
             self._said = Said()

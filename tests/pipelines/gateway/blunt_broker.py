@@ -42,8 +42,8 @@ def publish(
 
 
 def level(connect: bytes) -> int:
-    """The version of MQTT that a CONNECT packet asks for: 4 for 3.1.1, or 5; 0 for a probe of the port."""
-    return connect[6] if connect.startswith(text("MQTT")) else 0
+    """The version of MQTT that a CONNECT packet asks for: 4 for 3.1.1, or 5."""
+    return connect[6]
 
 
 class BluntBroker(ThreadedBroker):
@@ -93,8 +93,7 @@ class BluntBroker(ThreadedBroker):
             kind = first[0] & 0xF0
             if kind == CONNECT:
                 version = level(body)
-                if version:
-                    self.versions.append(version)
+                self.versions.append(version)
                 if self._instead:
                     peer.sendall(self._instead)
                 elif version not in self._says:

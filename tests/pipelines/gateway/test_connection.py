@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import ssl
 import time
@@ -34,7 +33,6 @@ from quiltstream.pipelines.gateway.run import options_of, secret_of, tls_context
 from quiltstream.schemas.settings.gateway import Tls
 from quiltstream.schemas.settings.secrets import FromEnvironment, FromFile
 
-from ...schemas.test_tls_probe import by_mqtt, by_silence, by_tls, serving
 from .blunt_broker import CONNACK, CONNECT, SUBACK, SUBSCRIBE, packet
 from .threaded_broker import ThreadedBroker, packets
 
@@ -133,43 +131,11 @@ def test_a_refused_connection_is_retried_and_logged(caplog: pytest.LogCaptureFix
     connection.close()
 
 
-# the library leaves the socket of a handshake that failed to the garbage collector
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("tls", [True, False])
-def test_a_tls_mismatch_ends_the_gateway_at_its_start_and_names_the_setting(
-    caplog: pytest.LogCaptureFixture, *, tls: bool
-) -> None:
-    pytest.importorskip("paho.mqtt.client")
-    context = tls_context(Tls(), Path) if tls else None
-    with serving(by_mqtt if tls else by_tls) as (host, port):
-        connection = Connection(Session(host, port, "c", tls=context))
-        said = "speaks without TLS, and mqtt.tls is set" if tls else "speaks TLS, and mqtt.tls is left out"
-        with pytest.raises(BrokerError, match=said):
-            turn_until(connection, lambda: False)
-        # one that had a connection before waits for the broker to be mended, and says why
-        later = Connection(Session(host, port, "c", tls=context))
-        later.epoch = 1
-        turn_until(later, lambda: said in caplog.text)
-        assert "trying again in" in caplog.text
-        later.close()
-    del connection, later
-    gc.collect()
-
-
 def turn_until(connection: Connection, true: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not true():
         assert time.monotonic() < until
         connection.turn(0.05)
-
-
-def test_a_closed_connection_is_not_reported_as_a_tls_mismatch(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("paho.mqtt.client")
-    with serving(by_silence) as (host, port):
-        connection = Connection(Session(host, port, "c"))
-        turn_until(connection, lambda: "ended the connection before it was set up" in caplog.text)
-        assert "TLS" not in caplog.text
-        connection.close()
 
 
 NEVER = Ending()
@@ -320,7 +286,6 @@ def test_a_certificate_refused_after_a_session_was_taken_is_waited_for(
 
     def connection() -> Connection:
         made = Connection(Session("127.0.0.1", 1, "c"))
-        monkeypatch.setattr(made, "_wrong_port", lambda: None)
         monkeypatch.setattr(made._client, "reconnect", refused)
         made._backoff.longest = 0.001
         return made

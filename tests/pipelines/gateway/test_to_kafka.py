@@ -12,7 +12,6 @@ from quiltstream.pipelines.gateway import delivery as module
 from quiltstream.pipelines.gateway.delivery import KafkaDelivery
 from quiltstream.schemas.settings.gateway import Level
 
-from ...schemas.test_tls_probe import by_kafka, by_tls, serving
 from .delivery_contract import DeliveryContract, Place, had_by, message
 from .fake_kafka import Broker, KafkaError
 
@@ -401,32 +400,3 @@ def test_options_refused_by_the_library_are_a_settings_error() -> None:
     with pytest.raises(DeliveryError, match=r"forward\.to\.kafka\.options: librdkafka does not take them") as refusal:
         KafkaDelivery("h:1", "t", "topic", {"sasl.mechanism": "hunter2"}, library=Library)
     assert "hunter2" not in str(refusal.value)
-
-
-def test_a_tls_mismatch_with_kafka_ends_the_gateway_and_names_the_setting(topic: Topic) -> None:
-    """The library says of the one only that no broker answers, and of the other that TLS is refused."""
-
-    def told(said: str) -> None:
-        target = topic.target()
-
-        def ended() -> bool:
-            try:
-                target.had()
-            except DeliveryError as error:
-                return said in str(error)
-            return False
-
-        until(ended, 30)
-
-    topic.broker.up = False
-    with serving(by_tls) as (host, port):
-        topic.servers = f"{host}:{port}"
-        told("speaks TLS, and security.protocol is PLAINTEXT: set it to SSL, or name another port, in forward.to.kafka")
-    with serving(by_kafka) as (host, port):
-        topic.servers, topic.options = f"{host}:{port}", {"security.protocol": "SSL"}
-        told("speaks without TLS, and security.protocol is SSL: set it to PLAINTEXT, or name another port")
-        topic.broker.up = True
-        target = KafkaDelivery(topic.servers, "readings", "topic", topic.options, library=topic.broker.library)
-        target._judge(KafkaError(KafkaError._SSL))
-        assert "speaks without TLS" in str(target._wrong)
-        topic.targets.append(target)

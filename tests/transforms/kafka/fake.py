@@ -65,7 +65,6 @@ class FakeBroker:
         self.ids: dict[str, Uuid] = {}
         #: ``cleanup.policy`` where it is not ``delete``, or what the brokers say instead
         self.policies: dict[str, str | KafkaError] = {}
-        self.wrong_port: str | None = None
         #: where the first open transaction of a partition begins
         self.transactions: dict[tuple[str, int], int] = {}
         #: how often the leaders of a topic were chosen, which each restart does once more
@@ -78,7 +77,6 @@ class FakeBroker:
             consumer=lambda options: FakeConsumer(self, options),
             producer=lambda options: FakeProducer(self, options),
             admin=lambda _: FakeAdmin(self),
-            port=lambda *_: self.wrong_port,
         )
 
     def topic(self, partitions: int = 3, name: str | None = None) -> str:

@@ -589,20 +589,6 @@ def test_a_repeated_error_is_logged_once(broker, caplog):
     reader.close()
 
 
-def test_a_port_of_another_protocol_is_named_while_the_broker_does_not_answer(broker):
-    reader = feed(broker, broker.topic(1)).reader(0, BEGIN)
-    settle(reader)
-    broker.away, broker.wrong_port = True, "h:1 speaks TLS, and security.protocol is PLAINTEXT: set it to SSL"
-    reader._outage.attempts.due = 0.0
-    pieces_until(reader, lambda _: "speaks TLS, and security.protocol" in (reader.trouble or ""))
-    # asked now and then only, and not where somebody answers
-    broker.away, broker.wrong_port = False, None
-    reader._outage.attempts.due = 0.0
-    settle(reader)
-    assert reader.trouble is None
-    reader.close()
-
-
 def test_a_recreated_topic_gets_a_new_consumer_and_a_quiet_one_does_not(broker, monkeypatch):
     monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 1e9)
     topic = broker.topic(1)
