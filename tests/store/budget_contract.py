@@ -55,6 +55,21 @@ class BudgetContract(Registered):
         assert decided[0] == decided[1]
         assert set(decided[0].values()) == {"charged", "refused"}
 
+    def test_a_window_that_straddles_the_admitted_stop_is_refused_before_what_else_is_reserved(
+        self, store: Store
+    ) -> None:
+        """The account alone would allow it: what another query has reserved is not charged yet."""
+        of = domain(budget=0.5)
+        first = store.register(of, query("first", size=4, windows=2))
+        held = store.register(of, query(size=4, every=1, windows=24, share=1 / 2))
+        stop = present(held.admitted_stop)
+        assert sum(window.start < stop < window.stop for window in windows_of(held)) == 3
+        store.publish(held, drafts(held))
+        decided = {entry.window_stop: entry.decision for entry in store.entries()}
+        assert decided == {w.stop: "charged" if w.stop <= stop else "refused" for w in windows_of(held)}
+        assert all(record.block is not None for record in store.publish(first, drafts(first)))
+        prices(store.entries(), 0.5)
+
     def test_a_query_that_does_not_fit_is_refused_with_numbers_and_not_recorded(self, store: Store) -> None:
         held = store.register(domain(budget=0.5), query())
         with pytest.raises(BudgetRefused, match="the first window of query 'more'") as caught:

@@ -9,11 +9,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, ZeroSumLaplace, divided
 from quiltstream.privacy.mechanisms.sampling import EntropyError
 
+SEED = 20130101
 SCALES = [Fraction(1), Fraction(7, 2), Fraction(2, 3), Fraction(12)]
+
+
+class Seeded:
+    """Bits that are the same each time."""
+
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng(SEED)
+
+    def bits(self, width: int, count: int) -> NDArray[np.uint64]:
+        return self._generator.integers(0, 2**width - 1, size=count, dtype=np.uint64, endpoint=True)
 
 
 def one_entry(scale: Fraction, bins: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -92,6 +104,23 @@ def test_gaps_and_choices_make_every_vector_of_sum_zero_in_exactly_one_way(bins:
     assert all(sum(map(abs, vector)) == 2 * taken for vector, taken in made.items())
     box = itertools.product(range(-most, most + 1), repeat=bins)
     assert set(made) == {vector for vector in box if sum(vector) == 0 and sum(map(abs, vector)) <= 2 * most}
+
+
+@pytest.mark.parametrize("scale", [Fraction(7, 5), Fraction(5, 2)], ids=["by-sum", "by-cuts"])
+def test_vectors_are_drawn_with_the_probabilities_of_all_that_there_are(scale: Fraction) -> None:
+    """Chi-square against every vector of three bins, written out; false alarm below 1e-9, and the bits are seeded."""
+    rows, reach = 100_000, int(30 * scale)
+    first, second = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1))
+    weights = np.exp(-(np.abs(first) + np.abs(second) + np.abs(first + second)) / float(scale))
+    drawn = ZeroSumLaplace(scale, 3).draw(rows, Seeded())
+    assert np.abs(drawn).max() <= reach
+    seen = np.zeros_like(weights)
+    np.add.at(seen, (drawn[:, 1] + reach, drawn[:, 0] + reach), 1)
+    wanted = rows * weights / weights.sum()
+    often = wanted >= 100
+    observed, expected = (np.append(one[often], one[~often].sum()) for one in (seen, wanted))
+    statistic = float(((observed - expected) ** 2 / expected).sum())
+    assert float(stats.chi2.sf(statistic, observed.size - 1)) > 1e-9, f"seed {SEED}"
 
 
 @pytest.mark.parametrize("bins", [2, 3, 7, 51, 200])

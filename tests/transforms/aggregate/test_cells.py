@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from quiltstream.transforms.aggregate import cells as module
 from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
+from quiltstream.transforms.aggregate.collect import CollectCells, both
+from quiltstream.transforms.aggregate.encode import CellBlock
 
 #: Microseconds into the slot: none, a few, and some that need each wider type.
 OFFSETS = st.integers(0, 99) | st.sampled_from([0, 20_000, 10_000_000, 1_700_000_000])
@@ -21,6 +23,11 @@ def fill(readings) -> Cells:
         rows, columns, offsets, states = np.array(readings, dtype=np.int64).T
         cells.put(rows * 4 + columns, pack(offsets, states, state_bits(5)))
     return cells
+
+
+def put_all(cells: Cells, more: Cells) -> None:
+    place = np.flatnonzero(more.present)
+    cells.put(place, more.packed.reshape(-1)[place])
 
 
 @given(READINGS)
@@ -48,6 +55,37 @@ def test_order_splitting_and_doubling_change_nothing(readings, cut, random):
     parts.merge(fill(mixed[cut:]))
     parts.merge(fill(mixed[cut:]))
     assert np.array_equal(parts.packed, whole.packed)
+
+
+@pytest.mark.parametrize("change", [lambda cells, more: cells.merge(more), put_all], ids=["merge", "put"])
+def test_shared_cells_are_copied_before_they_change_and_leave_the_others_alone(change):
+    """A runner keeps what it gave out: it gives it again when a bundle is tried again."""
+    cells, more = fill([(0, 0, 0, 1), (1, 1, 5, 2)]), fill([(0, 0, 1, 0), (2, 2, 5, 4)])
+    before, other = cells.packed.tolist(), more.packed.tolist()
+    one, two = cells.shared(), cells.shared()
+    change(one, more)
+    assert one.packed.tolist() == np.maximum(before, other).tolist() != before
+    assert (cells.packed.tolist(), two.packed.tolist(), more.packed.tolist()) == (before, before, other)
+    change(two, fill([]))
+    change(two, more)
+    assert two.packed.tolist() == one.packed.tolist()
+    assert (cells.packed.tolist(), more.packed.tolist()) == (before, other)
+
+
+def test_what_a_runner_gives_to_collect_is_as_it_was_afterwards():
+    """Blocks, accumulators and panes are the runner's: it may give each of them again, or to another worker."""
+    higher = np.arange(12, dtype=np.int8)
+    given = [CellBlock(0, 3, 4, None, packed, 12) for packed in (higher[::-1].copy(), higher.copy())]
+    collect = CollectCells()
+    one = collect.create_accumulator()
+    for block in given:
+        one = collect.add_input(one, block)
+    parts = [collect.add_input(collect.create_accumulator(), block) for block in given]
+    found = [one, collect.merge_accumulators(parts), both(*parts)]
+    for collected in found:
+        assert collected.steps[0].packed.reshape(-1).tolist() == np.maximum(higher, higher[::-1]).tolist()
+    for values, block, part in zip((higher[::-1], higher), given, parts, strict=True):
+        assert block.packed.tolist() == part.steps[0].packed.reshape(-1).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 1), (99, 2), (10_000_000, 4), (1_700_000_000, 8)])

@@ -442,20 +442,26 @@ def test_series_beyond_the_limit_do_not_join_a_live_job_and_change_no_row(tmp_pa
 
 
 def test_the_group_of_a_joining_series_is_that_of_its_earliest_reading(tmp_path):
-    frame = readings(2, seed=37, names=["a", "b", "c"])
+    """Its later readings of another group come first in the batch, and count in neither group."""
+    frame = readings(2, seed=37, names=["a", "b", "c"]).sort("time", descending=True)
     job = settings(
         tmp_path,
         windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"},
         group_by="group",
         readings={"series": "series", "time": "time", "value": "value"},
     )
-    groups = {"a": "x", "b": "x", "c": "y"}
-    given = batches(frame, len(frame), groups)
-    events = [TimestampedValue(with_horizon(batch, ORIGIN), ORIGIN // 1_000_000) for batch in given]
+    moved = (pl.col("series") == "a") & (pl.col("time") >= ORIGIN + 24 * HOUR)
+    names = frame.select(pl.when(moved | (pl.col("series") == "c")).then(pl.lit("y")).otherwise(pl.lit("x")))
+    (batch,) = batches(frame, len(frame), dict.fromkeys("abc", ""))
+    place, groups = batch.schema.get_field_index("group"), names.to_series().to_arrow().cast(pa.utf8())
+    batch = batch.set_column(place, batch.schema.field(place), groups.dictionary_encode())
+    events = [TimestampedValue(with_horizon(batch, ORIGIN), ORIGIN // 1_000_000)]
     # the readings came by themselves, so no tickets are due
     events += as_it_comes(frame.clear(), step_us=12 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR, tickets=None)
     play(events, job)
-    assert on_record(job) == expected(frame, {day(n): {"x": ["a", "b"], "y": ["c"]} for n in range(2)})
+    kept = frame.filter(~moved)
+    assert 0 < len(kept) < len(frame)
+    assert on_record(job) == expected(kept, {day(n): {"x": ["a", "b"], "y": ["c"]} for n in range(2)})
 
 
 def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path):
