@@ -7,7 +7,7 @@ import json
 import random
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import cbor2
 import fastavro
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from quiltstream.schemas.settings.mappings import NAMED, PAYLOADS, Readings
+from quiltstream.schemas.settings.mappings import NAMED, Payload, Readings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
@@ -350,4 +350,4 @@ def test_every_preset_and_payload_format_is_fuzzed():
     # the other presets are recipes, which are damaged by their own tests
     assert {one["preset"] for one in given if "preset" in one} >= set(NAMED)
     # containers are damaged by their own tests
-    assert {one.get("payload", "json") for one in given if "preset" not in one} | set(DAMAGED) == set(PAYLOADS)
+    assert {one.get("payload", "json") for one in given if "preset" not in one} | set(DAMAGED) == set(get_args(Payload))

@@ -36,7 +36,7 @@ from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.formats.paths import SourceFileError, find
+from quiltstream.transforms.formats.paths import SourceFileError, expand
 from quiltstream.transforms.formats.rows import UNTIL, Labels
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sinks import REJECTS, WriteRows
@@ -162,8 +162,8 @@ def test_the_work_for_each_of_many_paths_does_not_grow_with_their_number(tmp_pat
     for path in paths:
         path.write_text("h,t,v\n")
     Hashed.looks = 0
-    found = find([*map(str, paths), str(paths[0])], Hashed, "source.csv")
-    assert found.paths == list(map(str, paths))
+    found = expand([*map(str, paths), str(paths[0])], Hashed, "source.csv")
+    assert found == list(map(str, paths))
     assert Hashed.looks <= 5 * len(paths)
 
 
