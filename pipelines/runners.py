@@ -15,6 +15,7 @@ from ..schemas.slots import Schedule
 from ..transforms.checks import check_modes
 from ..transforms.common.batches import METRICS
 from ..transforms.formats.rows import Labels
+from ..transforms.readings.slots import words_of
 from ..transforms.sources.files import ReadReadings
 from .commands import keep_quiet
 from .errors import CommandError, ExitCode
@@ -91,6 +92,7 @@ def read_source(settings: Settings, group: str | None = None, schedule: Schedule
             grid=settings.grid,
             schedule=schedule,
             labels=Labels.of(settings.space),
+            words=words_of(readings, settings.slots.of),
         )
     except SettingsError as error:
         if all(problem.startswith(f"{source.setting}: file ") for problem in error.problems):

@@ -648,6 +648,8 @@ def _scale_of(space: StateSpace, sigma: float) -> Fraction:
 def _reading(settings: Settings) -> dict[str, Any]:
     """How a reading becomes a state; where the readings come from a pipeline, only the zone is said here."""
     reading: dict[str, Any] = {"timezone": settings.slots.timezone}
+    if settings.slots.of != "last":
+        reading["of"] = settings.slots.of
     if settings.readings is not None:
         reading |= settings.readings.canonical()
         if settings.readings.select is not None:

@@ -190,6 +190,11 @@ class Slots(Section):
     timezone: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC", description="zone of stamps without an offset, in the data and in these settings"
     )
+    of: Literal["last", "mean", "sum"] = Field(
+        default="last",
+        description="readings of a slot: the latest counts, their mean over time (power), or their sum, shared out by "
+        "time where one covers several slots (energy, steps)",
+    )
 
 
 class States(Section):
@@ -553,6 +558,8 @@ class Settings(Document):
             raise ValueError(
                 f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
             )
+        if self.readings is not None:
+            _check_words(self, self.readings)
         if self.states.categories:
             _check_categories(self)
         # evaluated here so that every mistake in them is found before anything runs
@@ -572,6 +579,38 @@ class Settings(Document):
         for name in ("grid", "space", "histogram", "classes", "schedule"):  # made anew of what they are made of
             vars(made).pop(name, None)
         return made
+
+
+def _check_words(settings: Settings, readings: Readings) -> None:
+    """See that the words about several rows fit each other, and the missing rule."""
+    of, register, hold = settings.slots.of, readings.register_, readings.hold
+    if register is not None and (of != "last" or hold is not None or readings.length is not None):
+        raise ValueError(
+            "readings.register says what its rises cover and how they are shared out; leave out slots.of, "
+            "readings.length and readings.hold"
+        )
+    if of == "sum" and (readings.length is None or hold is not None):
+        raise ValueError(
+            "slots.of is sum, which needs readings.length, what each reading covers, and has no hold: set length, "
+            "such as 30min, or the column with it"
+        )
+    if of == "mean" and readings.length is None and hold is None:
+        raise ValueError(
+            "slots.of is mean, which needs readings.length, what each reading covers, or readings.hold, how long a "
+            "reading stands at most until the next one"
+        )
+    if readings.stamps == "end" and readings.length is None:
+        raise ValueError("readings.stamps is end, which needs readings.length, what each reading covers")
+    if (register is not None or hold is not None) and settings.missing != "state":
+        word = "hold" if register is None else "register"
+        raise ValueError(
+            f"readings.{word} makes it depend on values which cells are missing, so missing: {settings.missing_rule} "
+            "would publish what is hidden; set missing: state, a bin of its own"
+        )
+    if settings.states.categories and (of != "last" or register is not None):
+        raise ValueError(
+            "slots.of and readings.register are of numbers, and states.categories are labels; leave them out"
+        )
 
 
 def _check_categories(settings: Settings) -> None:

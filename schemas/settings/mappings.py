@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, cast
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
@@ -32,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from .base import Name, Number, Section, SettingsError
+from .base import Duration, Name, Number, Positive, Section, SettingsError
 from .places import (
     Condition,
     Constant,
@@ -317,6 +318,10 @@ def _named_problems(readings: Readings) -> list[str]:
     return problems
 
 
+def _net(given: Any) -> Any:
+    return {"net": True} if given == "net" else given
+
+
 def check_message(readings: Readings, group: str | None) -> None:
     """Check the paths of a mapping: plain strings become paths only where the source has messages.
 
@@ -330,6 +335,8 @@ def check_message(readings: Readings, group: str | None) -> None:
         )
     if readings.select is not None:
         raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
+    if words := [name for name in WORDS if getattr(readings, name) != _default(name)]:
+        raise ValueError(f"readings.{words[0].rstrip('_')} is of files, and the source has messages; leave it out")
     if readings.wide is not None:
         raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
     if readings.preset in NAMED:
@@ -394,6 +401,15 @@ def columns_problems(readings: Readings) -> list[str]:
     return problems
 
 
+class Meter(Section):
+    """A cumulative counter: its rise between two stands is shared out over the slots between them."""
+
+    gap: Duration = Field(default="2h", description="stands further apart are not compared")
+    most: Positive | None = Field(default=None, description="a larger rise is none")
+    over_end: Positive | None = Field(default=None, description="what it counts to before it begins at 0 again")
+    net: bool = Field(default=False, description="whether it may fall")
+
+
 class Readings(Section):
     """Where the parts of a reading are, and how to read them: columns of a file, or places in a message."""
 
@@ -433,6 +449,21 @@ class Readings(Section):
     wide: Wide | None = Field(
         default=None,
         description="a table with a column for each series, or for each time of the day, instead of one for the value",
+    )
+    length: Name | None = Field(
+        default=None, description="what a reading covers, such as 30min, or the column with it: a duration, or seconds"
+    )
+    stamps: Literal["begin", "end"] = Field(
+        default="begin", description="which end of what it covers a reading has as time"
+    )
+    register_: Annotated[Meter | None, BeforeValidator(_net)] = Field(
+        default=None, alias="register", description="the value is a cumulative counter; net: one that may fall"
+    )
+    hold: Duration | None = Field(
+        default=None, description="a value on change holds until the next one of its series, at most so long"
+    )
+    cell: Literal["latest", "rank"] = Field(
+        default="latest", description="of two readings of a slot the latest counts, or that with the higher column rank"
     )
     attributes: dict[Name, FieldPlace] = Field(
         default_factory=dict[Name, FieldPlace], description="names for places in a message that group_by may name"
@@ -505,17 +536,18 @@ class Readings(Section):
 
         What a recipe says is left out as well: its name stands for it.
         """
-        said = handler(self)
+        # the field has an underscore, and the setting none
+        said = {f"{name}_" if name == "register" else name: value for name, value in handler(self).items()}
         added = _said_by(self.preset) if self.preset in RECIPES else {}
         if "time" in added and said.get("time") == added["time"]:
             # the unit and format of the recipe's own time
             of_time = {name: _default(name) for name in ("time_unit", "time_format") if name in said and name in added}
             said = {name: of_time.get(name, value) for name, value in said.items()}
         return {
-            name: value
+            name.rstrip("_"): value
             for name, value in said.items()
             if value != _default(name)
-            or not (name in {*MESSAGE_FIELDS, "select", "decimal", "wide", "until"} or info.exclude_defaults)
+            or not (name in {*MESSAGE_FIELDS, *WORDS, "select", "decimal", "wide", "until"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
@@ -565,6 +597,12 @@ class Readings(Section):
                 "another, and files that are followed are read as they appear: send them through Kafka, or read the "
                 "files when all of them are there, with quiltstream run without --live"
             )
+        for name in ("register_", "hold", "cell"):
+            if getattr(self, name) != _default(name):
+                raise SettingsError(
+                    f"readings.{name.rstrip('_')} needs all rows of a series, and files that are followed are read as "
+                    "they appear: use quiltstream run without --live"
+                )
         if self.until is not None:
             raise SettingsError(
                 "readings.until: which label covers most of a slot is known when all of a series are there, and files "
@@ -572,8 +610,11 @@ class Readings(Section):
             )
 
 
+#: The words about several rows of a series.
+WORDS = ("length", "stamps", "register_", "hold", "cell")
+
 #: What goes beside a SELECT: how the times and values that it makes are read.
-_BESIDE_SELECT = {"select", "unit", "scale", "time_format", "time_unit", "ambiguous", "pseudonyms"}
+_BESIDE_SELECT = {"select", "unit", "scale", "time_format", "time_unit", "ambiguous", "pseudonyms", "register", *WORDS}
 
 
 def _of_select(given: dict[str, Any]) -> dict[str, Any]:

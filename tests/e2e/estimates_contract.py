@@ -29,7 +29,7 @@ QUERIES = ("load", "load@2013-01-03T00:00:00Z")
 
 def others(names: str, days: int, stay: float, seed: int) -> pl.DataFrame:
     """Series outside the domain: each keeps its bin with a probability, else any is as likely."""
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     levels = [100.0, *EDGES]
     rows: list[tuple[str, int, float]] = []
     for name in names:

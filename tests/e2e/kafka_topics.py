@@ -60,6 +60,6 @@ class TopicBench:
 
 def as_it_comes(frame: pl.DataFrame, lateness: int, seed: int) -> pl.DataFrame:
     """Readings in an order that is theirs but for the lateness."""
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     late = pl.Series("arrival", [source.randrange(lateness) for _ in range(len(frame))])
     return frame.with_columns(arrival=pl.col("time") + late).sort("arrival").drop("arrival")

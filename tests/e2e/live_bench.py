@@ -57,7 +57,7 @@ PATIENCE = 120.0
 
 def readings(days: float, seed: int, names: Sequence[str] = NAMES, first: float = 0) -> pl.DataFrame:
     """Half-hourly readings, some cells missing and some read twice at different times, in no order."""
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     rows = [
         (name, ORIGIN + slot * SLOT + source.randrange(SLOT), round(source.uniform(0, 3000), 3))
         for name in names

@@ -132,7 +132,7 @@ class LiveContract(ABC):
         starts = {start for start, _ in scheduled}
         expected = truth(frame, range(4), keys, size, step)
         bench.expected = {place: counts for place, counts in expected.items() if place[0] in starts}
-        source = random.Random(step)  # noqa: S311 - test data
+        source = random.Random(step)
         late = pl.Series("arrival", [source.randrange(6 * HOUR) for _ in range(len(frame))])
         arriving = frame.with_columns(
             arrival=pl.col("time") + late, part=(pl.col("time") + late - ORIGIN) // (8 * HOUR)

@@ -46,7 +46,7 @@ def to_be_sent(file: Path) -> pl.DataFrame:
         .filter(pl.col("household").is_in(HOMES), pl.col("ts").is_between(START, stop, closed="left"))
         .sort("ts", "household")
     )
-    source = random.Random(5)  # noqa: S311 - test data
+    source = random.Random(5)
     late = pl.Series("late", [SHUFFLED * source.random() for _ in range(len(found))])
     day = ((pl.col("ts") + late - START).dt.total_milliseconds() / 86_400_000).alias("day")
     return found.with_columns(day).sort("day").with_columns(ts=pl.col("ts").dt.epoch("ms"))

@@ -333,7 +333,7 @@ class Run:
 
     def do(self, step: Step) -> None:
         """Do one step of the plan."""
-        source = random.Random(step.number)  # noqa: S311 - test data
+        source = random.Random(step.number)
         time.sleep(source.choice([0.0, 0.0, 0.3, 1.0]))
         getattr(self, f"_{step.action.replace(' ', '_')}")(source)
 

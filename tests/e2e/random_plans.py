@@ -146,7 +146,7 @@ def plan_of(seed: int, length: int = 10, beams: Sequence[str] = ("2.77",), runne
         beams: versions of Beam that are there for Prism.
         runner: ``prism`` or ``flink``.
     """
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     configuration = Configuration(
         source=source.choice(["files", "kafka"]),
         sink=source.choice(["files", "kafka"]),

@@ -61,9 +61,9 @@ def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:
 
     A last command, which nobody kills, publishes what is missing.
     """
-    seed = random.randrange(10**9)  # noqa: S311 - test data
+    seed = random.randrange(10**9)
     sys.stdout.write(f"seed {seed}\n")
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     bench.settings()
     frame = readings(4.5, seed=51)
     for day in range(3):
@@ -170,9 +170,9 @@ def flinks_left(bench: EmbeddedBench, kills: int) -> tuple[int, int]:
 
     Of a job in a cluster nothing is started by the command but the job itself, which stays there by design.
     """
-    seed = random.randrange(10**9)  # noqa: S311 - test data
+    seed = random.randrange(10**9)
     sys.stdout.write(f"seed {seed}\n")
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     bench.settings()
     frame = readings(2.5, seed=54)
     for day in range(2):

@@ -26,7 +26,7 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker) -> S
 @pytest.mark.parametrize("night", range(NIGHT))
 def test_results_after_random_actions_equal_plain_counting(there: Servers, night: int) -> None:
     del night
-    plan = plan_of(random.randrange(10**9), beams=[*there.beams])  # noqa: S311 - test data
+    plan = plan_of(random.randrange(10**9), beams=[*there.beams])
     sys.stdout.write(f"{plan}\n")
     sys.stdout.write(f"{run(plan, there):.0f} s\n")
 

@@ -29,7 +29,7 @@ def there(prism: Path, postgres_server: PostgresServer, kafka: KafkaBroker, flin
 
 @pytest.mark.parametrize("seed", [*NIGHT, None])
 def test_results_after_random_actions_on_flink_equal_plain_counting(there: Servers, seed: int | None) -> None:
-    plan = plan_of(random.randrange(10**9) if seed is None else seed, runner="flink")  # noqa: S311 - test data
+    plan = plan_of(random.randrange(10**9) if seed is None else seed, runner="flink")
     sys.stdout.write(f"{plan}\n")
     sys.stdout.write(f"{run(plan, there):.0f} s\n")
 

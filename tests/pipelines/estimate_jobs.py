@@ -28,7 +28,7 @@ DAY = 48
 
 def sticky(days: int, homes: Iterable[str], stay: float, seed: int = 1) -> list[Row]:
     """Values that stay in their bin with a probability, else any bin is as likely."""
-    draw = random.Random(seed)  # noqa: S311 - test data
+    draw = random.Random(seed)
     rows: list[Row] = []
     for home in homes:
         level = 0.1

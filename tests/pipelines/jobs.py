@@ -35,7 +35,7 @@ Row = tuple[str, str, Any]
 
 def readings(days: int = 8, homes: Iterable[str] = HOMES, seed: int = 7) -> list[Row]:
     """Half-hourly values that wander between the bins."""
-    draw = random.Random(seed)  # noqa: S311 - test data
+    draw = random.Random(seed)
     rows: list[Row] = []
     for home in homes:
         level = 0.1

@@ -513,7 +513,7 @@ class Found:
 
 def drawn(seed: int, number: int) -> Schedule:
     """One of the schedules of a seed."""
-    chance = random.Random(f"{seed}/{number}")  # noqa: S311 - a schedule, not noise
+    chance = random.Random(f"{seed}/{number}")
     return [(chance.randrange(31), chance.randrange(4)) for _ in range(chance.randrange(1, 9))]
 
 
@@ -528,7 +528,7 @@ def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
                     SCHEDULES,
                     lambda tried: stage.run(tried).failure is not None,
                     settings=hypothesis.settings(max_examples=examples(2_000), deadline=None, database=None),
-                    random=random.Random(seed),  # noqa: S311 - a schedule, not noise
+                    random=random.Random(seed),
                 )
                 failure = stage.run(schedule).failure or failure
             return Found(seed, number, schedule, failure)

@@ -43,7 +43,7 @@ def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_pat
     data = path.read_bytes()
     seed = secrets.randbits(32) if NIGHT else SEED
     print(f"seed {seed}")  # noqa: T201 - of a random test
-    chance = random.Random(seed)  # noqa: S311 - test data
+    chance = random.Random(seed)
     written = [place for place, byte in enumerate(data) if byte]
     outcomes: Counter[str] = Counter()
     for number in range(FLIPS):

@@ -46,7 +46,7 @@ def counted(classes: SlotClasses, grid: SlotGrid, schedule: Schedule) -> tuple[t
 
 @pytest.mark.parametrize("seed", range(24))
 def test_the_smallest_class_is_that_of_all_windows_of_a_year(seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - schedules, not noise
+    rng = random.Random(seed)
     zone = ("UTC", "Europe/London", "Australia/Lord_Howe")[seed % 3]
     grid = SlotGrid(30 * MINUTE, parse_instant("2013-01-01"))
     if seed % 4 == 3:

@@ -117,7 +117,7 @@ def weeks(count: int = 52) -> list[tuple[int, int]]:
 
 
 def test_histograms_of_60_homes_equal_a_plain_computation_in_any_order(london, tmp_path, capsys):
-    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    seed = random.randrange(2**32)
     with capsys.disabled():
         print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
     doubled = pl.concat([london, london.sample(fraction=0.2, seed=seed)]).sample(fraction=1.0, shuffle=True, seed=seed)

@@ -46,7 +46,7 @@ BY: dict[tuple[str, ...], Callable[[dt.datetime], str]] = {
 def readings(seed: int) -> pl.DataFrame:
     """Three weeks of half-hours of five series, a tenth of them missing, some of them twice."""
     print(f"seed {seed}")  # noqa: T201 - a failure shows it
-    rng = random.Random(seed)  # noqa: S311 - readings, not noise
+    rng = random.Random(seed)
     start = round(dt.datetime(2013, 10, 14, tzinfo=dt.UTC).timestamp()) * 1_000_000
     rows = [
         {"series": name, "time": start + slot * HALF, "value": rng.uniform(0, 2500)}

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
+from ...schemas.readings import GROUPED_READING_SCHEMA, OF_VALUES, READING_SCHEMA, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings, Wide
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
-from ...schemas.slots import DAY_US, MINUTE_US, parse_instant
+from ...schemas.slots import DAY_US, MINUTE_US, parse_duration, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
     HIGHEST_US,
@@ -50,6 +50,7 @@ from ..common.batches import (
     pc,
     truths,
 )
+from ..readings.slots import Words
 from .paths import is_utf8
 from .times import Order, TimeReader
 
@@ -279,6 +280,34 @@ LONGEST_INTERVAL_US = 366 * DAY_US
 #: The end of the interval of a reading, until the slots are known that it covers.
 UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
 
+#: What a reading covers, and the rank of its delivery, until the slots are known.
+LENGTH = pa.field("length", pa.duration("us"), nullable=False)
+RANK = pa.field("rank", pa.int64(), nullable=False)
+
+
+def length_of(text: str | None) -> int | None:
+    """Microseconds of a length that the settings give; ``None`` where they name a column, or nothing."""
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        return None
+
+
+def read_lengths(column: pa.Array) -> Ints:
+    """What readings cover, microseconds, shape (n,): durations, or seconds; 0 for what is neither."""
+    if column.type == pa.month_day_nano_interval():
+        parts = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+        one = np.frombuffer(column.buffers()[1], parts)[column.offset : column.offset + len(column)]
+        length = one["days"].astype(np.int64) * DAY_US + one["nanoseconds"] // 1_000
+        return np.where((one["months"] == 0) & truths(pc.is_valid(column)), length, 0)
+    if pa.types.is_duration(column.type):
+        return column.cast(pa.duration("us")).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    seconds, problems = read_values(column)
+    for one in problems:
+        seconds = np.where(one.rows, 0.0, seconds)
+    return np.rint(np.clip(seconds, 0, LONGEST_INTERVAL_US / 1e5) * 1e6).astype(np.int64)
+
+
 _YEAR_1971_US = parse_instant("1971-01-01")
 
 
@@ -303,12 +332,17 @@ class Columns:
     decimal: str = "."
     cells: CellColumns | None = None
     until: str | None = None
+    length: str | None = None  # column with what a reading covers
+    rank: str | None = None
     labels: bool = False  # whether the values are labels, which are text whatever they look like
 
     @classmethod
-    def of(cls, readings: Readings, group: str | None = None, *, labels: bool = False) -> Columns:
+    def of(
+        cls, readings: Readings, group: str | None = None, *, labels: bool = False, words: Words | None = None
+    ) -> Columns:
         """The columns that the settings name."""
         readings.check_columns()
+        length = readings.length if length_of(readings.length) is None else None
         return cls(
             column_of(readings.series),
             readings.time_columns,
@@ -316,6 +350,8 @@ class Columns:
             group,
             readings.decimal,
             until=readings.until,
+            length=length,
+            rank=RANK.name if words is not None and words.rank else None,
             labels=labels,
         )
 
@@ -324,7 +360,7 @@ class Columns:
         """(setting, column) of each that a setting names, for messages; series of a wide table are none."""
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
         named += [("readings.value", self.value or None), ("group_by", self.group)]
-        named += [("readings.until", self.until)]
+        named += [("readings.until", self.until), ("readings.length", self.length), ("readings.cell", self.rank)]
         return tuple((setting, column) for setting, column in named if column is not None)
 
     @property
@@ -458,8 +494,12 @@ class RowDecoder:
         group: str | None = None,
         live_clocks: bool = False,
         labels: Labels | None = None,
+        words: Words | None = None,
     ) -> None:
-        self.columns = Columns.of(readings, group, labels=labels is not None)
+        self.columns = Columns.of(readings, group, labels=labels is not None, words=words)
+        self._words = words
+        self._length_us = length_of(readings.length)
+        self._at_end = readings.stamps == "end"
         self._labels = labels
         self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""
         self._times = TimeReader(timezone, readings.ambiguous, readings.time_format, readings.time_unit)
@@ -481,22 +521,53 @@ class RowDecoder:
         groups, more = self._groups(raw)
         problems += more
         values, more = self._read(raw.columns[names.value])
+        marks: list[Problem] = []
+        if self._words is not None and self._words.hold_us is not None:
+            # what is no number ends a hold: it goes on without a value, and is a reject beside that
+            marks = [one for one in more if one.reason in OF_VALUES]
         problems += more
-        ends: list[pa.Array] = []
+        ends, fields, more = self._covering(raw, rows)
+        problems += more
+        if self._at_end and ends:
+            times = times - ends[0].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if self._words is None:
+            ends, fields = [], []
         if names.until is not None:
             until, more = self._times.read([raw.columns[names.until]])
             problems += more
             length = until - times
             problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
-            ends = [_utc(until)]
+            ends, fields = [*ends, _utc(until)], [*fields, UNTIL]
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
-            keep &= ~bad
+            if reason not in {one.reason for one in marks}:
+                keep &= ~bad
+        for one in marks:
+            values = np.where(one.rows, np.nan, values)
         schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
-        schema = schema.append(UNTIL) if ends else schema
+        for field in fields:
+            schema = schema.append(field)
         arrays = [series, _utc(times), pa.array(values), *groups, *ends]
         return _decoded(arrays, schema, times, raw.positions, keep, rejects)
+
+    def _covering(self, raw: RawRows, rows: int) -> tuple[list[pa.Array], list[pa.Field], list[Problem]]:
+        """What each row covers and its rank, where the settings have words for them, and what covers nothing."""
+        arrays, fields, problems = list[pa.Array](), list[pa.Field](), list[Problem]()
+        if self._length_us is not None:
+            length: Ints | None = np.full(rows, self._length_us, dtype=np.int64)
+        else:
+            length = None if self.columns.length is None else read_lengths(raw.columns[self.columns.length])
+        if length is not None:
+            problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
+            arrays.append(pa.array(length).view(LENGTH.type))
+            fields.append(LENGTH)
+        if self.columns.rank is not None:
+            ranks, broken = read_values(raw.columns[self.columns.rank])
+            problems += [Problem(one.rows, RejectReason.MALFORMED_ROW) for one in broken]
+            arrays.append(pa.array(np.clip(np.nan_to_num(ranks), -(2.0**62), 2.0**62).astype(np.int64)))
+            fields.append(RANK)
+        return arrays, fields, problems
 
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
         if self._labels is not None:

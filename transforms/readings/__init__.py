@@ -4,4 +4,6 @@
     files of any format as rows of all their columns
 ``select``, ``row_wise``
     a row-wise SELECT over such rows, by DuckDB, and what it may hold
+``slots``
+    the readings of a series to one value a slot: sums, means, counters, what holds
 """

@@ -89,22 +89,21 @@ class Select:
 
     Args:
         text: the statement.
-        group: the column with the groups, where they come from the data.
+        columns: what its result is to have.
 
     Raises:
         SettingsError: it is not one row-wise SELECT.
     """
 
-    def __init__(self, text: str, group: str | None = None) -> None:
-        self.text = text
-        self.columns = (*NEEDED, *(() if group is None else (group,)))
+    def __init__(self, text: str, columns: tuple[str, ...] = NEEDED) -> None:
+        self.text, self.columns = text, columns
         self._tree = self._parsed()
         check_tree(self._tree)
         self._statement: str | None = None  # with the number of the line, where the statement keeps it
         self._checked: pa.Schema | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Select, (self.text, *self.columns[3:]))
+        return (Select, (self.text, self.columns))
 
     def check(self, schema: pa.Schema, path: str) -> None:
         """See that the statement fits the columns of a file.

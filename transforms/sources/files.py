@@ -68,6 +68,7 @@ from ..formats.rows import (
     missing_column,
     wide_columns,
 )
+from ..readings.slots import Words, slot_readings
 from ..readings.tables import Layout, rows_in, rows_of
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class HowRead(TypedDict, total=False):
     batch_rows: int  # readings in a batch, about; for text files so many lines of usual length
     encoding: str
     labels: Labels | None
+    words: Words | None
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,15 @@ class FileDecoder:
     batch_rows: int = 1 << 17
     encoding: str = "utf-8"
     labels: Labels | None = None
+    words: Words | None = None
     skip: int = 0
     names: tuple[str, ...] = ()
 
     def rows(self) -> RowReader:
         """What turns raw rows into readings."""
-        kind = RowDecoder if self.readings.wide is None else WideRows
-        return kind(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
+        if self.readings.wide is not None:
+            return WideRows(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
+        return RowDecoder(self.readings, timezone=self.timezone, group=self.group, labels=self.labels, words=self.words)
 
     @property
     def in_order(self) -> bool:
@@ -168,7 +172,7 @@ class FileDecoder:
             from ..readings.select import Select  # noqa: PLC0415 - DuckDB, which plain columns do without
         except ModuleNotFoundError:
             raise SettingsError("readings is a SELECT, which DuckDB evaluates: install quiltstream[sql]") from None
-        return Select(self.readings.select, self.group)
+        return Select(self.readings.select, self.rows().columns.names)
 
     @cached_property
     def _form(self) -> _Format:
@@ -404,7 +408,11 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
         #: what needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others
-        self.by_series: RegisterIncrements | SlotsOfIntervals | None = None
+        self.by_series: RegisterIncrements | SlotsOfIntervals | SlotValues | None = None
+        if (words := how.get("words")) is not None:
+            if grid is None:
+                raise SettingsError("slots.of and the words of readings need the slots of the settings")
+            self.by_series = SlotValues(words, grid)
         of_registers = isinstance(readings.value, RegisterValue)
         if of_registers or readings.until is not None:
             if grid is None:
@@ -470,7 +478,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         readings = decoded.readings
         if self.by_series is not None:
             # a step is of a frozen name
-            name = "Rise" if self.decoder.readings.until is None else "Slots"
+            name = "Rise" if isinstance(self.by_series, RegisterIncrements) else "Slots"
             readings = readings | name >> self.by_series
             readings.element_type = pa.RecordBatch
         return DecodedReadings(readings, decoded[REJECTED])
@@ -708,6 +716,38 @@ class _Fill(beam.DoFn):
 
     def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
         for found in slots_of_intervals(list(share[1]), self._grid, self._schedule):
+            yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
+
+
+class SlotValues(beam.PTransform[Any, Any]):
+    """Batches of readings to batches with one reading a slot, by the words of the settings."""
+
+    def __init__(self, words: Words, grid: SlotGrid) -> None:
+        super().__init__()
+        self._words, self._grid = words, grid
+
+    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The slots of all readings of some series, without Beam."""
+        given = list(readings)
+        found = slot_readings(given, self._grid, self._words) if given else None
+        return [] if found is None else [found]
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        """Bring the readings of each series together, and reduce each slot."""
+        return (
+            input_or_inputs
+            | "By series" >> beam.ParDo(_Split()).with_output_types(_SHARE)
+            | "Series together" >> beam.GroupByKey()
+            | "Reduce" >> beam.ParDo(_Reduce(self)).with_output_types(pa.RecordBatch)
+        )
+
+
+class _Reduce(beam.DoFn):
+    def __init__(self, values: SlotValues) -> None:
+        self._values = values
+
+    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
+        for found in self._values.of(share[1]):
             yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
 
 

@@ -24,7 +24,7 @@ PEOPLE = ("m1", "m2", "m3", "m4", "m5", "m6")
 
 
 def diary(days: int = 8, *, strange: float = 0.0) -> list[Row]:
-    draw = random.Random(11)  # noqa: S311 - test data
+    draw = random.Random(11)
     rows: list[Row] = []
     for person in PEOPLE:
         label = "sleep"

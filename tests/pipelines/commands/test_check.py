@@ -190,7 +190,7 @@ def test_a_small_share_is_not_said_to_be_none(tmp_path: Path) -> None:
 def test_stamps_that_vary_are_compared_with_the_slots_by_their_usual_step(
     tmp_path: Path, step: int, late: int, interval: str, said: str | None
 ) -> None:
-    draw = random.Random(3)  # noqa: S311 - test data
+    draw = random.Random(3)
     stamps = [START + dt.timedelta(seconds=slot * step + draw.uniform(0, late)) for slot in range(200)]
     rows: list[Row] = [("m1", stamp.isoformat(), 0.1) for stamp in stamps]
     windows = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"}

@@ -85,7 +85,7 @@ def check(done: Done, document: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311 - of a test
+    draw = random.Random(seed)
     made = job(tmp_path)
     assert call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "model.json").code == 0
     base: dict[str, Any] = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: in
 
 @pytest.mark.parametrize("seed", [11])
 def test_no_settings_of_a_gateway_are_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311 - of a test
+    draw = random.Random(seed)
     base = yaml.safe_load(GATEWAY)
     for _ in range(150):
         document = changed(
@@ -126,7 +126,7 @@ def signed(form: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_model_file_is_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311 - of a test
+    draw = random.Random(seed)
     made = job(tmp_path, model="model.json", privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "mqm-exact"})
     path = tmp_path / "model.json"
     assert call("fit", made.settings, "--belief", "pooled", "-o", path).code == 0

@@ -875,7 +875,7 @@ def test_a_pattern_is_read_from_the_folder_of_its_files(tmp_path: Path, monkeypa
 
 def jittered(path: Path, step: float, late: float, digits: int, rows: int = 600) -> Path:
     """Two meters whose stamps are up to some seconds late, as devices send them."""
-    draw = random.Random(3)  # noqa: S311 - test data
+    draw = random.Random(3)
     text = ["meter,time,watt"]
     for meter, slot in itertools.product("ab", range(rows)):
         at = START + dt.timedelta(seconds=slot * step + round(draw.uniform(0, late), digits))

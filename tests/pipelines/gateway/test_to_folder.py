@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -37,23 +36,27 @@ def messages_of(folder: Path, pattern: str = "*.avro") -> list[Message]:
 class Disk(Place):
     """A folder whose disk can be full."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.full = False
         self.room: int | None = None  # bytes of all files in the folder, if there is a bound
         self.targets: list[FolderDelivery] = []
-        self._fsync = os.fsync
-        patch.setattr(os, "fsync", self.sync)
 
-    def sync(self, file: int) -> None:
-        """As the system does it, if there is room for what is in a file."""
-        full = self.full or (self.room is not None and self.held() > self.room)
-        if full and not stat.S_ISDIR(os.fstat(file).st_mode):
-            raise OSError(28, "No space left on device")
-        self._fsync(file)
+    def begin(self, folder: Path, began_us: int) -> Segment:
+        disk = self
+
+        class Failing(Segment):
+            def _sync(self) -> int:
+                if disk.full:
+                    raise OSError(28, "No space left on device")
+                if disk.room is not None and disk.held() > disk.room:
+                    raise OSError(28, "No space left on device")
+                return super()._sync()
+
+        return Failing(folder, began_us)
 
     def target(self) -> DeliveryTarget:
-        self.targets.append(FolderDelivery(self.folder, size=1 << 20, age=0.2))
+        self.targets.append(FolderDelivery(self.folder, size=1 << 20, age=0.2, begin=self.begin))
         return self.targets[-1]
 
     def kept(self) -> list[Message]:
@@ -73,8 +76,8 @@ class Disk(Place):
 
 class TestFolderHop(DeliveryContract):
     @pytest.fixture
-    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-        disk = Disk(tmp_path / "spool", monkeypatch)
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        disk = Disk(tmp_path / "spool")
         yield disk
         disk.mend()
         for target in disk.targets:
@@ -133,9 +136,9 @@ def test_a_spool_path_that_is_not_a_folder_is_reported(tmp_path: Path) -> None:
         FolderDelivery(tmp_path / "file" / "spool", size=1, age=1)
 
 
-def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path) -> None:
     """What a failed sync left in the file is cut off before the file is sealed."""
-    disk = Disk(tmp_path, monkeypatch)
+    disk = Disk(tmp_path)
     target = disk.target()
     target.offer(0, message(0))
     had_by(target, 1)
@@ -150,12 +153,12 @@ def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path, monkeypatc
     assert not list(tmp_path.glob(".*.open"))
 
 
-def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = Disk(tmp_path, monkeypatch)
+def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
     disk.fail()
     for _ in range(3):
         with pytest.raises(OSError, match="No space left"):
-            Segment(tmp_path, 1)
+            disk.begin(tmp_path, 1)
     assert not list(tmp_path.iterdir())
 
 
@@ -165,7 +168,7 @@ def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
     monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 0.01)
     spool, taken = tmp_path / "spool", tmp_path / "taken"
     taken.mkdir()
-    disk = Disk(spool, monkeypatch)
+    disk = Disk(spool)
     target = disk.target()
     disk.fail()
     for number in range(60):
@@ -187,7 +190,7 @@ def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
 
 def test_what_a_full_disk_did_not_take_is_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 60.0)
-    disk = Disk(tmp_path, monkeypatch)
+    disk = Disk(tmp_path)
     disk.room = 20_000
     target = disk.target()
     target.offer(0, message(0, 100_000))
@@ -221,7 +224,7 @@ while True:
 def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_file(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)  # noqa: T201 - to run it again
-    rng = random.Random(seed)  # noqa: S311 - moments of a test
+    rng = random.Random(seed)
     folder, reported = tmp_path / "spool", set[int]()
     for life in range(6 if NIGHT else 2):
         with (tmp_path / f"out{life}").open("wb") as out:

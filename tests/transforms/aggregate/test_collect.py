@@ -157,7 +157,7 @@ def streamed(stretches: list[list[Any]], *, step_us: int, seed: int, ahead_us: i
         seed: of the order.
         ahead_us: how far the watermark is ahead of what comes.
     """
-    source = random.Random(seed)  # noqa: S311 - test data
+    source = random.Random(seed)
     stream = test_stream.TestStream().advance_watermark_to(stamped(ORIGIN))
     for number, stretch in enumerate(stretches):
         begin = ORIGIN + number * step_us

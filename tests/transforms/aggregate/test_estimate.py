@@ -111,10 +111,10 @@ def rows() -> list[tuple[str, int, float]]:
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, tmp_path, capsys, missing):
-    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    seed = random.randrange(2**32)
     with capsys.disabled():
         print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
-    shuffler = random.Random(seed)  # noqa: S311 - shuffles, not secrets
+    shuffler = random.Random(seed)
     mixed = rows + shuffler.sample(rows, len(rows) // 5)
     # a second, later or earlier reading in the same slot
     mixed += [(s, t + shuffler.choice([1, HALF_HOUR - 1]), v * 3) for s, t, v in shuffler.sample(rows, 500)]
@@ -148,10 +148,10 @@ FIRST, AFTER = 100, 400
 @pytest.mark.parametrize("missing", [False, True])
 def test_only_the_series_of_a_list_are_counted_and_all_of_them(rows, tmp_path, capsys, missing):
     """In any order of batches, with readings doubled; of three series that are listed one is silent throughout."""
-    seed = random.randrange(2**32)  # noqa: S311 - shuffles, not secrets
+    seed = random.randrange(2**32)
     with capsys.disabled():
         print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
-    shuffler = random.Random(seed)  # noqa: S311 - shuffles, not secrets
+    shuffler = random.Random(seed)
     origin = min(time for _, time, _ in rows) - ORIGIN
     near = [(name, time - origin, value) for name, time, value in rows if time - origin < ORIGIN + 600 * HALF_HOUR]
     names = sorted({name for name, _, _ in near})

@@ -311,7 +311,7 @@ def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]], known: 
 
 
 def new_seed() -> int:
-    return random.randrange(2**32)  # noqa: S311 - trajectories of a test, not noise
+    return random.randrange(2**32)
 
 
 def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(

@@ -123,7 +123,7 @@ class KafkaPartitionsContract:
 
     def test_every_message_is_read_once_from_any_position_on(self, broker, follow):
         topic, seed = broker.topic(3), 11
-        source = random.Random(seed)  # noqa: S311 - test data
+        source = random.Random(seed)
         sent = [(source.randrange(3), f"m{n}") for n in range(2000)]
         broker.send(topic, [(partition, reading(name, 0)) for partition, name in sent])
         pieces = pieces_until(follow(topic), lambda pieces: rows(pieces) >= len(sent))

@@ -578,7 +578,7 @@ def test_schemas_unfit_for_vectorised_decoding_are_decoded_by_the_library(name: 
 
 
 def test_vectorised_integers_of_every_length_equal_those_of_the_library():
-    chance = random.Random(5)  # noqa: S311 - chance of a test
+    chance = random.Random(5)
     numbers = [chance.getrandbits(chance.randrange(1, 64)) * chance.choice([1, -1]) for _ in range(5_000)]
     numbers += [0, -1, (1 << 63) - 1, -(1 << 63)] + [(1 << bit) + one for bit in range(63) for one in (-1, 0)]
     data = [array_body(parsed("long"), number) for number in numbers]
@@ -592,7 +592,7 @@ def test_vectorised_integers_of_every_length_equal_those_of_the_library():
 @settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))
 def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):
-    chance = random.Random(seed)  # noqa: S311 - chance of a test
+    chance = random.Random(seed)
     made = Chance(chance)
     schema, mapping = made.schema()
     writer = parsed(schema)

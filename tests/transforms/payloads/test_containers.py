@@ -160,7 +160,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
 def test_damaged_containers_raise_nothing_and_count_once(payload: str, packed: bool):
     mapping, body = DAMAGED[payload]
     made = readings(payload=payload, **mapping, **({"compression": "gzip"} if packed else {}))
-    chance = random.Random(NOON_S)  # noqa: S311 - chance of a test
+    chance = random.Random(NOON_S)
     total = 20_000 if NIGHT else 60
     bodies = [body(chance.randint(1, 4)) for _ in range(total)]
     if packed:  # damage outside and inside

@@ -334,7 +334,7 @@ def among(good: Messages, between: list[int], start: int) -> tuple[Messages, lis
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
     """Not few are read, and not few rejected."""
-    chance, decoder = random.Random(NOON_S), made(name)  # noqa: S311 - chance of a test
+    chance, decoder = random.Random(NOON_S), made(name)
     total = (1_000_000 if NIGHT else 100_000) // len(CASES)
     read, rejected = 0, 0
     for _ in range(-(-total // 1_000)):

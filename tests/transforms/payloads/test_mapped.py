@@ -647,7 +647,7 @@ def test_a_text_of_brackets_alone_makes_its_own_message_a_reject(text: str):
     "value", ["body[json].r[*].w", {"first": ["body[json].v", "v"]}, {"path": "body[json].v", "optional": True}]
 )
 def test_damaged_texts_inside_messages_raise_nothing_and_count_once(value: Any):
-    chance = random.Random(NOON_S)  # noqa: S311 - chance of a test
+    chance = random.Random(NOON_S)
     inner = json.dumps({"v": 2, "r": [{"w": 3}, {"w": 4.5e3}]}).encode()
     texts = [damaged(inner, chance).decode("latin-1") for _ in range(40)]
     texts += [text.replace("3", "[" * 2_000 + "1e99") for text in texts[:20]]

@@ -134,13 +134,13 @@ def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
-    one, chance = case(name), random.Random(NOON_US)  # noqa: S311 - chance of a test
+    one, chance = case(name), random.Random(NOON_US)
     counted_once(lambda: one.decoder, damaged_of(one, chance, 4_000 if NIGHT else 40))
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
-    one, chance, most = case(name), random.Random(NOON_S), 1_000  # noqa: S311 - chance of a test
+    one, chance, most = case(name), random.Random(NOON_S), 1_000
     left = -(-1_000_000 // len(RECIPES)) if NIGHT else most
     while left > 0:
         given = damaged_of(one, chance, min(left, most))

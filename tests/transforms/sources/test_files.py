@@ -544,7 +544,7 @@ def drawn(draw: random.Random) -> list[Interval]:
 
 def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
     seed = 20240301
-    draw = random.Random(seed)  # noqa: S311 - test data
+    draw = random.Random(seed)
     for _ in range(400):
         intervals = drawn(draw)
         expected = plainly(intervals)
@@ -556,7 +556,7 @@ def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
 
 def test_the_slots_of_intervals_are_the_same_in_batches() -> None:
     seed = 20240302
-    draw = random.Random(seed)  # noqa: S311 - test data
+    draw = random.Random(seed)
     for _ in range(200):
         intervals = drawn(draw)
         most = draw.randrange(1, 9)
@@ -566,7 +566,7 @@ def test_the_slots_of_intervals_are_the_same_in_batches() -> None:
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (None, 2), (2, None)])
 def test_outside_the_schedule_is_only_the_first_slot_of_an_interval(start: int | None, stop: int | None) -> None:
     seed = 20240303
-    draw = random.Random(seed)  # noqa: S311 - test data
+    draw = random.Random(seed)
     schedule = Schedule(2, 2, start, stop, 0)
     low = -(10**6) if start is None else schedule.first
     high = 10**6 if stop is None else stop

@@ -116,7 +116,7 @@ def doubled(events: list[Any]) -> list[Any]:
 
 def reordered(events: list[Any]) -> list[Any]:
     """Elements of two stretches between moves of the watermark in any order, mixed; both moves come after them."""
-    source = random.Random(5)  # noqa: S311 - test data
+    source = random.Random(5)
     found: list[Any] = []
     stretch: list[Any] = []
     moves: list[int] = []

@@ -139,7 +139,7 @@ def test_a_sample_as_a_stream_gives_the_windows_of_its_batch_run(name: str, tmp_
     readings = readings.filter(pa.array(times < end))
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | beam.Create([readings]) | PrivateHistograms(batch, noise="none")
-    events = as_it_comes(readings, random.Random(len(name)).randrange(HOUR, 60 * HOUR), seed=len(name))  # noqa: S311 - test data
+    events = as_it_comes(readings, random.Random(len(name)).randrange(HOUR, 60 * HOUR), seed=len(name))
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
         _ = pipeline | streamed(events, stream, begin, end) | PrivateHistograms(stream, noise="none")
     expected = on_record(batch)
