@@ -217,34 +217,6 @@ def test_row_groups_are_put_together_or_cut_to_batches_and_dictionaries_made_one
     assert sizes[1000] == [100] * 10
 
 
-def test_the_60_real_households_are_read_as_polars_reads_them(repository):
-    path = repository / "pipelines" / "data" / "lcl2013_halfhourly_60hh.parquet"
-    parts = decoded_parts(
-        ReadReadings(FileSource(parquet=str(path)), Readings(series="household", time="ts", value="kwh", scale=2000))
-    )
-    truth = pl.read_parquet(path).select(
-        series=pl.col("household").cast(pl.String),
-        time=pl.col("ts").dt.epoch("us"),
-        value=pl.col("kwh").cast(pl.String).cast(pl.Float64) * 2000,  # the decimals of its floats of 32 bits
-    )
-    rejected = sum(len(one.positions) for part in parts for one in part.rejects)
-    found = pl.concat(
-        [
-            pl.DataFrame(
-                {
-                    "series": part.readings.column("series").cast("string").to_pylist(),
-                    "time": part.readings.column("time").cast("int64").to_numpy(),
-                    "value": part.readings.column("value").to_numpy(),
-                }
-            )
-            for part in parts
-        ]
-    )
-    good = truth.drop_nulls()
-    assert rejected == len(truth) - len(good)
-    assert found.sort("series", "time", "value").equals(good.sort("series", "time", "value"))
-
-
 @pytest.mark.parametrize("format_", ["parquet", "avro"])
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01", b"id,ts,kwh\nsecret,2013-01-01,4711\n"])
 def test_a_file_of_another_format_is_named_without_its_content(tmp_path, format_, content):

@@ -11,27 +11,20 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import (
     FEW,
-    AvroParser,
-    Cursors,
-    UnfitError,
-    Vectorised,
     schema_fingerprint,
     stamps_at,
 )
 from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
-from quiltstream.transforms.payloads.parsing import Parsed
 
 from ...depth import examples
 from ..formats.decoding import avro_record
@@ -100,9 +93,8 @@ def test_a_time_of_a_named_type_is_that_of_its_namespace() -> None:
 def test_an_invalid_schema_id_is_never_requested(number: int):
     """To a negative number a registry answers as a server that is none, for which messages would wait for ever."""
     asked: list[int] = []
-    parsed = AvroParser(asked.append)([b"\0" + struct.pack(">I", number) + b"xx"], [4])
-    assert [one.bad for one in parsed if isinstance(one, Parsed)] == [{4: RejectReason.MALFORMED_ROW}]
-    assert len(parsed) == 1
+    given = messages(b"\0" + struct.pack(">I", number) + b"xx")
+    assert decode(READINGS, given, schemas=asked.append) == ([], [(0, "malformed-row")])
     assert asked == []
 
 
@@ -313,13 +305,6 @@ FIELDS: list[dict[str, Any]] = [
 ]
 ARRAY_SCHEMA: dict[str, Any] = {"type": "record", "name": "All", "fields": FIELDS}
 MAPPING = {"series": "id", "time": "r[*].t", "time_unit": "ms", "value": "r[*].v", "payload": "avro"}
-PATHS: dict[str, Any] = {"series": ("id",), "time": ("r", None, "t"), "value": ("r", None, "v")}
-
-
-def array_body(schema: Any, record: Any) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, record)
-    return stream.getvalue()
 
 
 def wire_array(content: bytes) -> bytes:
@@ -332,22 +317,14 @@ def record(number: int, readings: int = 3) -> dict[str, Any]:
 
 
 def whole(number: int, readings: int = 3) -> bytes:
-    return wire_array(array_body(ARRAY_SCHEMA, record(number, readings)))
+    return wire_array(body(ARRAY_SCHEMA, **record(number, readings)))
 
 
 def one_by_one(decoder: PayloadDecoder, batch: Messages) -> tuple[Any, Any]:
     rows: list[Any] = []
     rejects: list[Any] = []
     for at in range(len(batch)):
-        alone = Messages(
-            [batch.payloads[at]],
-            [batch.topics[at]],
-            [batch.keys[at]],
-            [batch.headers[at]],
-            batch.stamps_us[at : at + 1],
-            batch.positions[at : at + 1],
-        )
-        found, bad = outcome(decoder, alone)
+        found, bad = outcome(decoder, batch.some([at]))
         rows += found
         rejects += bad
     return sorted(rows), sorted(rejects)
@@ -369,16 +346,6 @@ def texts(found: tuple[Any, Any]) -> tuple[list[str], Any]:
 
 def parsed(schema: Any) -> Any:
     return fastavro.parse_schema(schema)
-
-
-def test_regular_messages_are_read_without_the_library(monkeypatch: pytest.MonkeyPatch):
-    payloads = [whole(number, 3 if number % 2 else 0) for number in range(MANY)]
-    expected = same(MAPPING, ARRAY_SCHEMA, payloads)
-    monkeypatch.setattr("fastavro.schemaless_reader", None)
-    monkeypatch.setattr("fastavro.reader", None)
-    decoder = PayloadDecoder(Readings.model_validate(MAPPING), schemas=lambda _: ARRAY_SCHEMA)
-    assert outcome(decoder, messages(*payloads)) == expected
-    assert len(expected[0]) == MANY
 
 
 NOTE, KIND, ID = zigzag(0), zigzag(1), zigzag(1) + zigzag(2) + b"m1"
@@ -449,47 +416,24 @@ def test_an_irregular_message_is_decoded_as_alone_and_affects_no_other(name: str
     same(MAPPING, ARRAY_SCHEMA, every)
 
 
-def test_only_irregular_messages_are_decoded_by_the_library():
-    read = [
-        "an empty name",
-        "no name",
-        "an empty array",
-        "a number of nine bytes",
-        "a number of ten bytes",
-        "a number longer than it need be",
-        "a value that is none",
-    ]
-    vectorised = Vectorised(parsed(ARRAY_SCHEMA), PATHS)
-    good = [whole(number)[5:] for number in range(MANY)]
-    for name, payload in ODD.items():
-        found = vectorised.read([*good, payload])
-        # blocks are read as long as others have as many
-        assert found.irregular.tolist() == ([] if name in read else [MANY]), name
-
-
-def test_a_rare_long_array_is_decoded_by_the_library():
-    """A round for each of its readings would be work for all that one message could ask for."""
-    good = [whole(number)[5:] for number in range(MANY)]
-    long = [whole(1, 20_000)[5:]] * (FEW - 1)
-    vectorised = Vectorised(parsed(ARRAY_SCHEMA), PATHS)
-    assert vectorised.read([*good, *long]).irregular.tolist() == list(range(MANY, MANY + FEW - 1))
-    assert vectorised.read([*good, *long, long[0]]).irregular.tolist() == []
-
-
-def test_messages_of_too_many_bytes_are_decoded_by_the_library(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("quiltstream.transforms.payloads.avro._MOST_BYTES", 1_000)
-    payloads = [whole(number) for number in range(MANY)]
-    assert Vectorised(parsed(ARRAY_SCHEMA), PATHS).read(payloads, 5).read.tolist() == []
-    assert len(same(MAPPING, ARRAY_SCHEMA, payloads)[0]) == 2 * MANY
+def measured(mapping: dict[str, Any], schema: Any, payloads: list[bytes]) -> tuple[tuple[Any, Any], int]:
+    """What is made of messages, and how much memory that takes at most."""
+    decoder, batch = PayloadDecoder(Readings.model_validate(mapping), schemas=lambda _: schema), messages(*payloads)
+    tracemalloc.start()
+    try:
+        return outcome(decoder, batch), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_false_sizes_in_a_message_allocate_no_memory():
     """Each claims a text as long as all messages together: kept as they stand they would be a gigabyte."""
     claim = zigzag(1) + zigzag(60_000)
-    payloads = [whole(1)[5:]] * MANY + [claim + bytes(200)] * 20_000
-    found = Vectorised(parsed(ARRAY_SCHEMA), PATHS).read(payloads)
-    assert found.read.tolist() == list(range(MANY))
-    assert found.irregular.tolist() == list(range(MANY, MANY + 20_000))
+    payloads = [whole(1)] * MANY + [wire_array(claim + bytes(200))] * 20_000
+    (rows, rejects), cost = measured(MAPPING, ARRAY_SCHEMA, payloads)
+    assert len(rows) == 2 * MANY
+    assert [at for at, _ in rejects if at >= MANY] == list(range(MANY, MANY + 20_000))
+    assert cost < 100_000_000
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -499,94 +443,27 @@ def test_false_counts_in_a_message_are_not_iterated(wanted: bool):
     array = {"type": "array", "items": item if wanted else "string"}
     fields = [{"name": "id", "type": "string"}, {"name": "t", "type": "long"}, {"name": "v", "type": "double"}]
     schema = {"type": "record", "name": "C", "fields": [*fields, {"name": "r", "type": array}]}
-    paths = PATHS if wanted else FLAT
+    mapping = MAPPING if wanted else MAPPING | {"time": "t", "value": "v"}
     size = 16_000
-    head = array_body({"type": "record", "name": "H", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
+    head = body({"type": "record", "name": "H", "fields": fields}, id="m", t=NOON_MS, v=1.0)
     least = 3 if wanted else 1
     claim = head + zigzag(size // least) + zigzag(size - 20) + b"a" * (size - 20) + bytes(50)
-    vectorised, cost = Vectorised(parsed(schema), paths), 0
-    payloads = [claim] * MANY
-    tracemalloc.start()
-    try:
-        found = vectorised.read(payloads)
-        cost = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(found.irregular) == MANY
+    payloads = [wire_array(claim)] * MANY
+    (rows, rejects), cost = measured(mapping, schema, payloads)
+    assert (rows, len(rejects)) == ([], MANY)
     assert cost < 4 * sum(map(len, payloads))
 
 
 @pytest.mark.parametrize("size", [-(1 << 63), -21, -1, 1 << 29, (1 << 63) - 1, 1 << 63])
-def test_a_fixed_type_of_invalid_size_is_decoded_by_the_library(size: int):
+def test_a_fixed_type_of_invalid_size_is_decoded_as_alone(size: int):
     """By a size below nothing a cursor would go back, into the message before."""
-    fixed = {"type": "fixed", "name": "F", "size": size}
-    schema = flat("long", fields=[{"name": "f", "type": fixed}])
-    with pytest.raises(UnfitError):
-        Vectorised(parsed(schema), FLAT)
-    mapping = {"series": "id", "time": "t", "time_unit": "ms", "value": "v", "payload": "avro"}
-    fields = [one for one in schema["fields"] if one["name"] != "f"]
-    whole = array_body({"type": "record", "name": "W", "fields": fields}, {"id": "m", "t": NOON_MS, "v": 1.0})
-    rows, rejects = same(mapping, schema, [wire_array(whole)] * MANY)
+    written = avro_record("W", id="string", t="long", v="double")
+    schema = written | {
+        "fields": [*written["fields"], {"name": "f", "type": {"type": "fixed", "name": "F", "size": size}}]
+    }
+    content = body(written, id="m", t=NOON_MS, v=1.0)
+    rows, rejects = same(MAPPING | {"time": "t", "value": "v"}, schema, [wire_array(content)] * MANY)
     assert (len(rows), len(rejects)) == (0, MANY)
-
-
-def test_messages_that_fail_vectorised_decoding_are_decoded_by_the_library(monkeypatch: pytest.MonkeyPatch):
-    expected = same(MAPPING, ARRAY_SCHEMA, [whole(number) for number in range(MANY)])
-
-    def stumble(*_: Any) -> None:
-        raise OverflowError
-
-    monkeypatch.setattr(Vectorised, "read", stumble)
-    decoder = PayloadDecoder(Readings.model_validate(MAPPING), schemas=lambda _: ARRAY_SCHEMA)
-    assert outcome(decoder, messages(*[whole(number) for number in range(MANY)])) == expected
-
-
-def flat(kind: Any, **more: Any) -> dict[str, Any]:
-    fields = [{"name": "id", "type": "string"}, {"name": "t", "type": kind}, {"name": "v", "type": "double"}]
-    return {"type": "record", "name": "Flat", "fields": [*fields, *more.get("fields", [])]}
-
-
-FLAT: dict[str, Any] = {"series": ("id",), "time": ("t",), "value": ("v",)}
-UNFIT: dict[str, tuple[Any, dict[str, Any]]] = {
-    "nothing is wanted": (flat("long"), {}),
-    "a field that is not there": (flat("long"), FLAT | {"value": ("w",)}),
-    "a path that goes on": (flat("long"), FLAT | {"value": ("v", "w")}),
-    "a record as a value": (flat({"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}), FLAT),
-    "a time that is bytes": (flat("bytes"), FLAT),
-    "a time of two types": (flat(["null", "long", "string"]), FLAT),
-    "a logical type": (flat({"type": "int", "logicalType": "date"}), FLAT),
-    "a logical type that nobody wants": (
-        flat("long", fields=[{"name": "u", "type": {"type": "string", "logicalType": "uuid"}}]),
-        FLAT,
-    ),
-    "an array as a whole": (flat({"type": "array", "items": "long"}), FLAT),
-    "one element of an array": (flat({"type": "array", "items": "long"}), FLAT | {"time": ("t", 0)}),
-    "arrays in an array": (
-        flat({"type": "array", "items": {"type": "array", "items": "long"}}),
-        FLAT | {"time": ("t", None, None)},
-    ),
-    "a map": (flat({"type": "map", "values": "long"}), FLAT | {"time": ("t", "x")}),
-    "too many types": (flat("long", fields=[{"name": f"x{one}", "type": "int"} for one in range(300)]), FLAT),
-}
-
-
-@pytest.mark.parametrize("name", UNFIT)
-def test_schemas_unfit_for_vectorised_decoding_are_decoded_by_the_library(name: str):
-    schema, wanted = UNFIT[name]
-    with pytest.raises(UnfitError):
-        Vectorised(parsed(schema), wanted)
-
-
-def test_vectorised_integers_of_every_length_equal_those_of_the_library():
-    chance = random.Random(5)
-    numbers = [chance.getrandbits(chance.randrange(1, 64)) * chance.choice([1, -1]) for _ in range(5_000)]
-    numbers += [0, -1, (1 << 63) - 1, -(1 << 63)] + [(1 << bit) + one for bit in range(63) for one in (-1, 0)]
-    data = [array_body(parsed("long"), number) for number in numbers]
-    cursors = Cursors(data, 0)
-    found, at = cursors.long(cursors.begin, np.arange(len(data)))
-    assert found.tolist() == numbers
-    assert at.tolist() == cursors.end.tolist()
-    assert not cursors.irregular.any()
 
 
 @settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -599,7 +476,7 @@ def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):
     payloads: list[bytes] = []
     wrong = chance.choice([0.0, 0.1, 0.5])
     while len(payloads) < MANY:
-        payload = wire_array(array_body(writer, made.value(schema)))
+        payload = wire_array(body(writer, **made.value(schema)))
         payloads.append(made.damaged(payload) if chance.random() < wrong else payload)
     beside: dict[str, Any] = {"series": {"key": True}} if chance.random() < 0.2 else {}
     same(mapping | beside | {"payload": "avro", "time_unit": "ms"}, schema, payloads)

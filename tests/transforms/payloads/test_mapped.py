@@ -7,7 +7,6 @@ import datetime as dt
 import gc
 import io
 import json
-import pickle
 import random
 import struct
 import sys
@@ -30,7 +29,7 @@ from quiltstream.transforms.sources.files import FileDecoder, decoder_of
 
 from ..formats.decoding import avro_record
 from .damage import Steps, counted_once, damaged
-from .payloads import FIRST, NOON_MS, NOON_S, NOON_US, decode, dumped, messages, outcome, preset
+from .payloads import NOON_MS, NOON_S, NOON_US, decode, dumped, messages, preset
 
 PLAIN = Readings.model_validate(
     {"series": {"topic": 2}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "values.power"}}
@@ -356,19 +355,6 @@ def test_a_group_of_a_preset_must_be_an_attribute():
     decoder = PayloadDecoder(Readings(preset="edgex", value="power"), group="feeder")
     with pytest.raises(SettingsError, match=r"not among readings\.attributes"):
         decoder.check()
-
-
-def test_a_decoder_is_pickled_without_its_worker_state():
-    decoder = PayloadDecoder(FLAT)
-    expected = outcome(decoder, messages(flat()))
-    copy = pickle.loads(pickle.dumps(decoder))
-    assert copy == decoder
-    assert "_worker" not in vars(copy)
-    assert outcome(copy, messages(flat())) == expected
-
-
-def test_no_messages_give_nothing():
-    assert PayloadDecoder(FLAT).decode(messages()) == []
 
 
 MINUTE_US = 60_000_000
@@ -903,11 +889,6 @@ def test_every_operator_runs_in_linear_time(case: str):
     assert second <= 16 * first
 
 
-def test_positions_of_rejects_are_those_of_the_messages():
-    parts = PayloadDecoder(mapping(where=[{"path": "k", "equals": 1}])).decode(dumped(one(), one(k=1, v="x")))
-    assert [part.rejects[0].positions.tolist() for part in parts] == [[FIRST + 1]]
-
-
 MIXED = ([], [(0, "mixed-units")])
 
 #: OCPP 1.6, MeterValues.req: what a charging station sends of one instant.
@@ -939,11 +920,6 @@ def test_a_message_of_several_units_affects_no_other():
     rows, rejects = decode(readings, given)
     assert rows == [(name, NOON_US, value) for name in ("1", "3") for value in (3681.0, 3682.0)]
     assert rejects == [(1, "mixed-units")]
-
-
-def test_one_element_of_an_array_of_several_units_can_be_named():
-    readings = Readings.model_validate(OCPP | {"value": "meterValue[*].sampledValue[2].value"})
-    assert decode(readings, dumped(ocpp(*SAMPLES), topics=["cs/7"])) == ([("7", NOON_US, 3681.0)], [])
 
 
 PLAIN_READINGS = {"series": "id", "time": "ts", "time_unit": "ms", "value": "r[*].v"}
