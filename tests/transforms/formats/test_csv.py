@@ -157,16 +157,6 @@ def test_an_unclosed_quote_does_not_swallow_the_rest_of_the_file():
     assert rows == expected([line for i, line in enumerate(lines) if i not in (10, 3000)])
 
 
-def test_a_file_that_is_half_binary_keeps_its_text_half():
-    noise = np.random.default_rng(5).integers(0, 256, 50_000, dtype=np.uint8).tobytes()
-    lines = [f"h{i},2013-01-01T00:00Z,{i}".encode() for i in range(2000)]
-    rows, rejects = decode_bytes(HEADER + b"\n".join(lines) + b"\n" + noise)
-    assert rows == expected(lines)
-    assert {reason for _, reason in rejects} == {"malformed-row"}
-    assert len(rejects) > 100
-    assert min(position for position, _ in rejects) > 2001
-
-
 def test_a_line_too_long_to_hold_is_skipped_and_counted():
     long = b"x" * ((1 << 24) + 5)
     rows, rejects = decode_bytes(HEADER + GOOD[0] + b"\n" + long + b"\n" + GOOD[1] + b"\n" + long, block_bytes=1 << 22)

@@ -41,11 +41,6 @@ def flat(**fields: Any) -> str:
     return json.dumps({"id": "m1", "ts": NOON_S, "kwh": 1.5} | fields)
 
 
-def test_series_from_the_topic_and_value_from_a_nested_field():
-    given = messages(json.dumps({"ts": NOON_MS, "values": {"power": 2.5, "phase": 3}}), topics=["site/m7/telemetry"])
-    assert decode(PLAIN, given) == ([("m7", NOON_US, 2.5)], [])
-
-
 def test_a_plain_string_is_a_path_in_a_message():
     assert decode(FLAT, messages(flat())) == ([("m1", NOON_US, 1.5)], [])
     nested = Readings(series="meter.id", time="ts", value='kwh["in.total"]')
@@ -911,15 +906,6 @@ def test_values_of_different_units_in_one_array_are_a_mixed_units_reject():
     # the units of two measurands may be equal, and a missing one is not the unit of the others
     assert decode(readings, dumped(ocpp(SAMPLES[2], SAMPLES[2] | {"measurand": "Power.Offered"}))) == MIXED
     assert decode(readings, dumped(ocpp(SAMPLES[2], {"value": "5", "measurand": "Power.Active.Import"}))) == MIXED
-
-
-def test_a_message_of_several_units_affects_no_other():
-    readings = Readings.model_validate(OCPP)
-    good = ocpp({"value": "3681", "unit": "W"}, {"value": "3682", "unit": "W"})
-    given = dumped(good, ocpp(*SAMPLES), good, topics=["cs/1", "cs/2", "cs/3"])
-    rows, rejects = decode(readings, given)
-    assert rows == [(name, NOON_US, value) for name in ("1", "3") for value in (3681.0, 3682.0)]
-    assert rejects == [(1, "mixed-units")]
 
 
 PLAIN_READINGS = {"series": "id", "time": "ts", "time_unit": "ms", "value": "r[*].v"}
