@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import tracemalloc
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -28,10 +26,6 @@ from quiltstream.privacy import (
     pairwise,
 )
 from quiltstream.privacy.accounting import directions_of, lower_bound
-from quiltstream.privacy.accounting import forward_backward as constant
-from quiltstream.privacy.accounting.charges import Density, Timeline
-from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density, on_grid
-from quiltstream.privacy.accounting.quilt_account import density_by_quilts
 from quiltstream.privacy.models import ChainError, certify
 
 from ...depth import examples
@@ -41,7 +35,6 @@ from ..strategies import distributions, transitions, windows
 THETA1 = [[0.9, 0.1], [0.4, 0.6]]
 THETA2 = [[0.8, 0.2], [0.3, 0.7]]
 # its reversal is another chain
-CIRCLING = [[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.5, 0.2, 0.3]]
 BOUNDS = MixingBounds(0.2, 0.75)
 
 # slots enumerated: 2^8 sequences of two states, 3^5 of three
@@ -55,7 +48,9 @@ def sharp(belief, budget=None, **options):
 
 def by_density(belief, charges):
     """What the largest density of all slots bounds."""
-    return constant_loss(belief, on_grid(max(Timeline(Density().with_spans(charges)).levels)))
+    ledger = Ledger(belief)
+    ledger.replay(charges)
+    return ledger.ceiling(math.nextafter(max(run.density for run in ledger.runs), math.inf))
 
 
 def truth(start, matrix, charges):
@@ -135,14 +130,6 @@ def test_a_window_has_the_noise_of_a_stream_or_of_group_privacy():
     assert forward_backward(MarkovChain([[1.0]]), 1.0).sigma == 0
 
 
-def test_time_reversed_a_chain_costs_the_same():
-    chain = MarkovChain(CIRCLING)
-    assert not chain.is_reversible
-    for density in (0.05, 0.3):
-        turned = constant_loss(MarkovChain(chain.reversal), on_grid(Fraction(density)))
-        assert turned == pytest.approx(constant_loss(chain, on_grid(Fraction(density))), rel=1e-5)
-
-
 def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
     rng = np.random.default_rng(7)
     chain = MarkovChain(0.3 * np.eye(14) + 0.7 * rng.dirichlet(np.full(14, 3.0), size=14))
@@ -151,37 +138,6 @@ def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
     assert found.lower_bound is None
     assert 1 / found.sigma <= 1 / lower_bound(chain, 1.0)
     assert found.sigma < 2 * lower_bound(chain, 1.0)
-
-
-@pytest.mark.parametrize("wrong", [0.5, 0.999, math.nan, -1.0])
-def test_a_matrix_without_proving_couplings_is_rejected(monkeypatch, wrong):
-    made = constant._matrix
-
-    def spoilt(direction, density):
-        matrix, couplings = made(direction, density)
-        return matrix * wrong, couplings
-
-    for belief, density in ((MarkovChain(THETA1), 0.123046875), (BOUNDS, 0.0615234375)):
-        assert constant.certificates_at.__wrapped__(belief, density)
-        with monkeypatch.context() as changed:
-            changed.setattr(constant, "_matrix", spoilt)
-            assert not constant.certificates_at.__wrapped__(belief, density)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.fractions(1e-9, 40))
-def test_a_density_is_rounded_up_by_less_than_one_in_4096(density):
-    found = Fraction(on_grid(density))
-    assert density <= found <= density * (1 + Fraction(1, 4096))
-    assert on_grid(found) == found
-
-
-def test_the_bound_rises_with_the_density():
-    for belief in (MarkovChain(THETA1), MarkovChain(CIRCLING), AnyInitial([CIRCLING]), BOUNDS):
-        losses = [constant_loss(belief, on_grid(Fraction(one))) for one in np.geomspace(0.001, 2.9, 25)]
-        neighbours = [constant_loss(belief, 0.125 * (1 + step / 4096)) for step in range(8)]
-        for found in (losses, neighbours):
-            assert all(one < other or other == math.inf for one, other in itertools.pairwise(found))
 
 
 @pytest.mark.parametrize("states", [2, 5])
@@ -215,10 +171,9 @@ def test_noise_grows_in_proportion_where_epsilon_is_tiny(belief, epsilon):
 
 @pytest.mark.parametrize("epsilon", [8.0, 1e3, 1e6, 1e300])
 def test_a_huge_epsilon_has_at_most_the_noise_of_a_slot_that_loses_3(epsilon):
-    assert grid_density(MarkovChain(THETA1), epsilon) == 3.0
     found = forward_backward(MarkovChain(THETA1), epsilon)
     assert found.sigma <= 1 / 3
-    assert found.sigma == pytest.approx(1 / density_by_quilts(MarkovChain(THETA1), epsilon), rel=1e-9)
+    assert found.sigma == pytest.approx(pairwise(MarkovChain(THETA1), epsilon).sigma, rel=1e-9)
     assert not found.certificates
     assert "the best quilt of each pair" in found.assumptions[-1]
 

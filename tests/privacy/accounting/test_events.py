@@ -182,9 +182,3 @@ def test_an_event_needs_no_certificate_and_no_single_belief():
     assert changed.loss < changed.event_loss(2) == pytest.approx(1.0)
     stream = [Schedule(1, 1, 20, None, 0.1)]
     assert changed.event_loss(3, stream) - changed.event_loss(2, stream) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(("slots", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])
-def test_an_event_has_at_least_one_slot(slots, error):
-    with pytest.raises(error, match="slots"):
-        Ledger(BOUNDS).event_loss(slots)

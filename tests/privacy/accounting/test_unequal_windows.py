@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 
 from ...depth import examples
 from .. import reference
@@ -47,7 +46,6 @@ def test_the_ledger_bounds_the_loss_of_unequal_windows(data):
         endless = ledger.extended_loss([Schedule(1, 1, 0, None, density, ends)])
         assert endless >= truth - TINY
         assert endless == ledger.extended_loss([Schedule(1, 1, 0, None, density)])
-        assert loss_by_quilts(belief, schedules=[Schedule(1, 1, 0, None, density, ends)]) >= truth - TINY
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -71,7 +69,6 @@ def test_the_ledger_bounds_the_loss_of_windows_with_noise_by_length(data):
         endless = ledger.extended_loss([Schedule(1, 1, 0, None, max(densities), ends, densities)])
         assert endless >= said - TINY
         assert endless == ledger.extended_loss([Schedule(1, 1, 0, None, max(densities))])
-        assert loss_by_quilts(belief, schedules=[own]) >= truth - TINY
         assert own.mass == pytest.approx(sum((stop - start) * density for start, stop, density in charges))
 
 
@@ -122,21 +119,3 @@ def test_the_longest_event_is_by_the_slots_of_all_windows():
     unequal, level = Schedule(1, 1, 0, 10, 0.1, ends), Schedule(10, 10, 0, 10, 0.1)
     for slots in (1, 2, 5, 50):
         assert Ledger(BELIEF).event_loss(slots, [unequal]) == Ledger(BELIEF).event_loss(slots, [level])
-
-
-@pytest.mark.parametrize(
-    ("densities", "message"),
-    [((0.1,), "densities are 1, but 2"), ((0.1, 0.2), "epsilon_dp is 0.1"), ((0.1, 0.0), "densities is 0")],
-)
-def test_densities_that_are_not_those_of_the_windows_are_refused(densities, message):
-    with pytest.raises(ValueError, match=message):
-        Schedule(1, 1, 0, None, 0.1, (3, 5), densities)
-
-
-@pytest.mark.parametrize(
-    ("size", "ends", "message"),
-    [(2, (3, 5), "size is 2"), (1, (3, 3), "ends must rise"), (1, (0, 3), "ends must rise")],
-)
-def test_ends_that_make_no_windows_are_refused(size, ends, message):
-    with pytest.raises(ValueError, match=message):
-        Schedule(size, size, 0, None, 0.1, ends)

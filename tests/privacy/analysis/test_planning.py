@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Calibration, FiniteClass, MarkovChain, MixingBounds, Quilt, mqm_approx
+from quiltstream.privacy import Calibration, MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import LARGEST_WINDOW, NotApplicable, Plan, Planner
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
@@ -130,15 +130,6 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
     assert found[0].calibration.assumptions == ("for the test",)
 
 
-def test_the_quilt_mechanisms_stand_in_their_order():
-    found = [one.method for one in Planner(CHAIN, 1.0, guarantee="window").compare(1000)]
-    quilts = ["pairwise", "mqm-exact", "mqm-approx-spectral", "mqm-approx"]
-    sigma = {name: Planner(CHAIN, 1.0, method=name, guarantee="window").at(1000).sigma for name in quilts}
-    assert list(sigma.values()) == sorted(sigma.values())
-    assert found.index("mqm-approx") < found.index("group-dp")
-    assert found[0] == "entry-dp"
-
-
 def test_a_belief_without_a_secret_has_no_noise_to_plan():
     one_state = MarkovChain([[1.0]])
     with pytest.raises(ValueError, match="mqm-exact finds nothing secret under this belief"):
@@ -150,35 +141,6 @@ def test_every_method_known_by_name_gives_a_plan_or_a_reason():
         found = Planner(CHAIN, 1.0, guarantee=guarantee).compare(100)
         assert {one.method for one in found} == set(METHODS)
         assert any(isinstance(one, Plan) and one.method == "mqm-approx" and one.bins == 2 for one in found)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: Planner(LONDON, 1.0).at(48), r"bins is left out, but MixingBounds has no states"),
-        (lambda: Planner(LONDON, 1.0, bins=5, overlap=0).at(48), r"overlap is 0"),
-        (
-            lambda: Planner(LONDON, 1.0, bins=5, overlap=2, guarantee="window").at(48),
-            r"overlap is 2, but windows .* alone",
-        ),
-        (
-            lambda: Planner(LONDON, 1.0, bins=5, method="magic").at(48),
-            r"method is 'magic', but must be one of mqm-approx",
-        ),
-        (lambda: Planner(LONDON, 1.0, bins=5).smallest_group(0, 48), r"target is 0\.0"),
-        (lambda: Planner(LONDON, 1.0, bins=5).smallest_window(math.nan), r"target is nan"),
-        (lambda: Planner(LONDON, 1.0, bins=5).compare(0), r"window is 0"),
-        (lambda: Planner(LONDON, 1.0).compare(48), r"bins is left out"),
-    ],
-)
-def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong()
-
-
-def test_the_states_of_the_belief_are_the_bins():
-    assert Planner(CHAIN, 1.0).at(100).bins == 2
-    assert Planner(FiniteClass([CHAIN]), 1.0).at(100).bins == 2
 
 
 def test_a_class_without_quilts_is_planned_by_the_methods_that_read_it():

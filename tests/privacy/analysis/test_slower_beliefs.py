@@ -67,31 +67,6 @@ def test_slowed_contraction_bounds_cost_little_more_than_those_of_the_slowed_cha
     assert found == pytest.approx(least, rel=1e-6)
 
 
-def test_a_curve_of_many_points_costs_no_more_than_one_of_few_when_slowed() -> None:
-    spent: list[float] = []
-    for points in (64, 1_000):
-        curve = [[m, max(0.5**m, 1e-12)] for m in range(1, points + 1)]
-        form = slowed({"kind": "dobrushin-bounds", "forward": curve, "backward": curve}, 1.5)
-        assert form is not None
-        spent.append(Ledger(DobrushinBounds.from_dict(form)).replay([(0, 4800, 0.05)]))
-    assert spent[1] == pytest.approx(spent[0], rel=1e-3)
-
-
-def test_slowed_contraction_bounds_end_where_bounds_may() -> None:
-    curve = [[1, 1.0], [25_001, 0.5]]
-    form = slowed({"kind": "dobrushin-bounds", "forward": curve, "backward": curve}, 4)
-    assert form is not None
-    made = DobrushinBounds.from_dict(form)
-    # in half of the cases it moves more than 25,000 times in 100,000 slots
-    assert made.forward[-1] == (100_000, pytest.approx(0.75, abs=0.01))
-
-
-def test_slowing_an_unsupported_kind_gives_none_and_speeding_up_is_refused() -> None:
-    assert slowed({"kind": "binary-interval", "stay_0": [0.5, 0.9], "stay_1": [0.5, 0.9]}, 2) is None
-    with pytest.raises(ValueError, match="only slowed down"):
-        slowed(CHAIN, 0.5)
-
-
 @pytest.mark.parametrize("belief", [MarkovChain([[0.8, 0.2], [0.3, 0.7]]), MixingBounds(0.2, 0.5)])
 def test_a_slowed_belief_has_no_certificates_of_the_faster_one(belief: Belief) -> None:
     form = slowed(certified(belief, 1.0).to_dict(), 2)

@@ -126,15 +126,3 @@ def test_long_stretches_at_large_densities_have_a_finite_loss() -> None:
         ]
         losses.append(abs(means[0] - means[1]))
     assert stretches([Path(0, path)], 2, density, half)[0] == pytest.approx(max(losses), rel=1e-9)
-
-
-def test_stretches_of_a_short_or_constant_series_have_no_loss() -> None:
-    short, constant = Path(0, np.zeros(3, dtype=np.int8)), Path(0, np.ones(200, dtype=np.int8))
-    assert stretches([short, constant, Path(0, np.zeros(0, dtype=np.int8))], 2, 0.5, 5).tolist() == [0, 0, 0]
-
-
-def test_a_sufficient_total_variation_bound_is_not_sharpened() -> None:
-    history = [Path(0, wandering(6, 3, 900, hold=0.3))]
-    for check in (lambda enough: memory(history, 3, 0.05, enough), lambda enough: rhythm(history, 3, 2, 0.05, enough)):
-        sharp, settled = check(0.0)[0], check(1.0)[0]
-        assert sharp <= settled <= 1.0

@@ -13,7 +13,7 @@ from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 from quiltstream.privacy.estimation.diagnosis import outside
 from quiltstream.privacy.estimation.per_series import ENOUGH, PSEUDO_VISITS, contractions, rank_of
-from quiltstream.privacy.models import ChainError, DobrushinBounds
+from quiltstream.privacy.models import DobrushinBounds
 
 from ..homes import moves, runs_by_home
 
@@ -198,24 +198,3 @@ def test_the_range_of_the_share_is_that_of_the_order_statistic(history):
     low, high = history.share_range(28)
     assert (low, high) == pytest.approx((beta.ppf(0.05, 28, 3), beta.ppf(0.95, 28, 3)))
     assert (round(low, 2), round(high, 2)) == (0.80, 0.97)
-
-
-@pytest.mark.parametrize(
-    ("tables", "error", "said"),
-    [
-        (np.zeros((0, 2, 2)), EstimationError, "no series"),
-        ([[[5, 5], [0, 0]]], EstimationError, "visited but never left"),
-        ([[[5, 0], [0, 5]]], ChainError, "reducible"),
-        # a state that is left for ever: the steady state does not have it, and its curves would be 0
-        ([[[50, 5], [0, 45]]] * 3, ChainError, "reducible"),
-    ],
-)
-def test_a_history_with_too_few_transitions_is_refused(tables, error, said):
-    with pytest.raises(error, match=said):
-        contractions(counts_of(tables))
-
-
-def test_series_that_never_leave_a_state_get_their_rows_from_all():
-    history = contractions(counts_of([[[50, 50], [50, 50]], [[90, 0], [0, 0]]]))
-    assert history.chains[1].transition[1] == pytest.approx([0.5, 0.5])
-    assert np.isfinite(history.scores).all()

@@ -338,28 +338,3 @@ def test_repeated_drift_tests_spend_alpha_in_total():
 def test_drift_tests_of_released_rows_import_no_exact_counts():
     """Neither the type of exact counts nor anything that makes them is in reach of the module."""
     assert not {"TransitionCounts", "release_counts", "confidence_class", "LaplaceHistogram"} & set(vars(drift))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"counts": np.zeros((1, 2))}, r"counts: shape and type are \(1, 2\) and float64"),
-        ({"counts": np.zeros((1, 3), dtype=np.int64)}, "they have 3 states, and the belief has 2"),
-        ({"totals": np.array([1, 2])}, "totals: they must be 1 whole numbers"),
-        ({"totals": np.array([10_081])}, "more cells than members times slots"),
-        ({"members": np.array([-1])}, "members: they must be 1 whole numbers"),
-        ({"before": -1}, "before is -1, but must be at least 0"),
-    ],
-)
-def test_bad_input_is_refused_with_argument_value_and_limit(change, message):
-    arguments: dict[str, Any] = {
-        "belief": MarkovChain(BELIEF),
-        "counts": np.array([[8064, 2016]]),
-        "scale": Fraction(87),
-        "totals": np.array([10_080]),
-        "members": np.array([30]),
-        "slots": 336,
-        **change,
-    }
-    with pytest.raises(ValueError, match=message):
-        drift_test(**arguments)

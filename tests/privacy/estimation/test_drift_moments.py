@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.estimation.drift import (
     chain_log_moments,
-    count_variance,
     log_growth,
     log_start,
     noise_log_moments,
@@ -82,60 +81,6 @@ def test_no_pattern_of_missing_cells_and_no_start_passes_the_bounds(matrix, coun
     bound += float(log_start(growth, excess, t)[0])
     for start in np.linalg.matrix_power(matrix, before):
         assert log_moment(laws(matrix, start, counted, state), t[0]) <= bound + 1e-9
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(share=st.floats(0.001, 0.999), rho=st.floats(0, 0.999), t=TILTS, more=st.floats(0, 1))
-def test_the_growth_is_that_of_the_chain_of_two_states_that_reaches_it_and_monotone(share, rho, t, more):
-    """That chain stays with rho, else draws afresh; its tilted matrix has the largest eigenvalue g."""
-    fresh = rho * np.eye(2) + (1 - rho) * np.array([share, 1 - share])
-    top = np.linalg.eigvals(np.diag([math.exp(t), 1.0]) @ fresh).real.max()
-    tilt = np.array([t])
-    found = float(log_growth(share, rho, tilt)[0])
-    assert found == pytest.approx(math.log(top), abs=1e-9)
-    assert found >= t * share - 1e-12
-    assert float(log_growth(share, rho + more * (1 - rho), tilt)[0]) >= found - 1e-12
-    higher = float(log_growth(share + more * (1 - share), rho, tilt)[0])
-    assert (higher - found) * math.copysign(1, t) >= -1e-12
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(matrix=transitions(zeros=True), slots=st.integers(1, 40))
-def test_the_variance_is_the_sum_of_all_covariances(matrix, slots):
-    chain = MarkovChain(matrix)
-    assume(chain.is_irreducible)
-    pi = stationary(matrix)
-    powers = [np.linalg.matrix_power(matrix, lag) for lag in range(slots)]
-    truth = sum(pi * (np.diag(powers[abs(one - two)]) - pi) for one, two in itertools.product(range(slots), repeat=2))
-    assert count_variance(chain, slots) == pytest.approx(truth, abs=1e-8 * slots**2)
-
-
-def test_the_variance_of_a_long_history_is_that_of_the_fundamental_matrix():
-    matrix = np.array([[0.5, 0.5, 0], [0.01, 0.9, 0.09], [0.3, 0.3, 0.4]])
-    pi = stationary(matrix)
-    fundamental = np.linalg.inv(np.eye(3) - matrix + pi)
-    asymptotic = pi * (2 * np.diag(fundamental) - 1 - pi)
-    assert count_variance(MarkovChain(matrix), 10**7) / 10**7 == pytest.approx(asymptotic, rel=1e-5)
-
-
-def test_long_histories_neither_overflow_nor_vanish():
-    chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
-    tilts = np.array([-50.0, -1.0, 1e-6, 1.0, 50.0])
-    found = chain_log_moments(chain, 0, tilts, slots=10**6) / 10**6
-    top = [math.log(np.linalg.eigvals(np.diag([math.exp(t), 1.0]) @ chain.transition).real.max()) for t in tilts]
-    assert found == pytest.approx(top, abs=1e-4)
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])
-def test_the_moments_of_the_noise_are_sums_over_its_law(scale):
-    reach = int(300 * scale)
-    values = np.arange(-reach, reach + 1)
-    law = np.array([DiscreteLaplace(scale).pmf(int(value)) for value in values])
-    for share in (-0.9, -0.3, 0.0, 0.5, 0.9):
-        t = share / float(scale)
-        truth = math.log(float(law @ np.exp(t * values)))
-        assert noise_log_moments(scale, np.array([t]))[0] == pytest.approx(truth, abs=1e-9)
-    assert np.isinf(noise_log_moments(scale, np.array([1.0, -1.5]) / float(scale))).all()
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(35, 2)])

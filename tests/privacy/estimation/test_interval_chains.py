@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.estimation.confidence import IntervalChain
 
 from ...depth import examples
@@ -117,18 +116,6 @@ def test_a_search_for_the_slowest_member_stays_above_the_gap_bound(seed, states,
     assert rarest >= low.min() - 1e-10
 
 
-@pytest.mark.parametrize("states", [1, 2, 5, 20])
-def test_one_single_chain_has_its_own_numbers(states):
-    matrix = np.random.default_rng(states).dirichlet(np.ones(states), size=states)
-    chain = MarkovChain(matrix)
-    alone = IntervalChain(chain.transition, chain.transition)
-    low, high = alone.stationary_bounds()
-    assert low == pytest.approx(chain.stationary, rel=1e-9)
-    assert high == pytest.approx(chain.stationary, rel=1e-9)
-    assert alone.gap_bound() == pytest.approx(chain.gap, rel=1e-9)
-    assert alone.contains(chain)
-
-
 def test_the_bound_is_not_far_from_the_truth_where_the_ends_are_near():
     # two states, ends within 1 %: the slowest member's gap, found on a grid of corners, is met within 5 %
     both = IntervalChain(np.array([[0.891, 0.099], [0.396, 0.594]]), np.array([[0.909, 0.101], [0.404, 0.606]]))
@@ -149,25 +136,3 @@ def test_a_state_that_some_member_can_do_without_has_no_lower_bound():
     assert apart.stationary_bounds()[0].tolist() == [0, 0]
     assert apart.stationary_bounds()[1].tolist() == [1, 1]
     assert apart.gap_bound() == 0
-
-
-def test_ends_are_tightened_to_what_the_rows_allow():
-    both = IntervalChain(np.array([[0.5, 0.0], [0.0, 0.9]]), np.array([[1.0, 0.2], [0.3, 1.0]]))
-    assert both.lower == pytest.approx(np.array([[0.8, 0.0], [0.0, 0.9]]))
-    assert both.upper == pytest.approx(np.array([[1.0, 0.2], [0.1, 1.0]]))
-    assert not both.contains(MarkovChain([[0.7, 0.3], [0.05, 0.95]]))
-    assert not both.contains(MarkovChain([[1.0]]))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "message"),
-    [
-        (np.zeros((2, 3)), np.ones((2, 3)), r"have shapes \(2, 3\) and \(2, 3\), but must both be \(k, k\)"),
-        (np.full((2, 2), 0.6), np.full((2, 2), 0.5), r"0 <= lower <= upper <= 1"),
-        (np.full((2, 2), 0.6), np.ones((2, 2)), r"row 0: lower sums to 1\.2 and upper to 2"),
-        (np.zeros((2, 2)), np.full((2, 2), 0.4), r"row 0: lower sums to 0 and upper to 0\.8"),
-    ],
-)
-def test_ends_without_a_member_are_refused(low, high, message):
-    with pytest.raises(ValueError, match=message):
-        IntervalChain(low, high)

@@ -174,15 +174,6 @@ def test_a_weighted_band_covers_by_enumeration_and_is_little_wider_than_the_leas
         assert level < 0.95 or h <= max(0.1, 1.07 * least) + coarse, level
 
 
-@pytest.mark.parametrize("scale", [Fraction(17), Fraction(127, 2), Fraction(1000)])
-@pytest.mark.parametrize("bins", [2, 5, 50])
-def test_noise_on_a_coarser_lattice_covers_a_weighted_count_by_its_exact_law(scale: Fraction, bins: int) -> None:
-    for level in (0.5, 0.95, 0.999, 1 - 1e-9):
-        found = half_width([HistogramNoise(ZERO_SUM, bins, scale)], [2.0] + [0.0] * (bins - 1), level)
-        exact = 2 * ZeroSumLaplace(scale, bins).half_width(level)
-        assert exact <= found <= 1.04 * exact + scale / 2, level
-
-
 @pytest.mark.parametrize(("totals", "scale"), [((7, 5), Fraction(1, 4)), ((100, 111), Fraction(3))])
 def test_a_band_of_a_change_between_unequal_totals_covers_by_enumeration(
     totals: tuple[int, int], scale: Fraction
@@ -196,35 +187,11 @@ def test_a_band_of_a_change_between_unequal_totals_covers_by_enumeration(
         assert np.outer(masses, masses)[off > width * (1 + 1e-12)].sum() <= 1 - level, level
 
 
-@pytest.mark.parametrize(("bins", "windows"), [(50, 1), (4, 3650)])
-def test_a_weighted_band_of_many_counts_is_nearly_that_of_a_normal_law(bins: int, windows: int) -> None:
-    weights = [*range(bins)]
-    for law in (ZERO_SUM, INDEPENDENT):
-        noises = [HistogramNoise(law, bins, Fraction(30))] * windows
-        normal = stats.norm.ppf(0.975) * std(noises, weights)
-        assert half_width(noises, weights) == pytest.approx(normal, rel=0.08)
-
-
 def test_sums_without_noise_have_a_band_of_zero() -> None:
     kept = HistogramNoise(ZERO_SUM, 3, Fraction(50))
     assert half_width([kept] * 4, (1, 1, 1)) == 0
     assert half_width([HistogramNoise(NO_NOISE, 3, Fraction(0))], (1, 0, 0)) == 0
     assert half_width([], (1, 0, 0)) == 0
-
-
-def test_exact_counts_with_a_scale_add_nothing_to_a_weighted_band() -> None:
-    exact, kept = HistogramNoise(NO_NOISE, 5, Fraction(10)), HistogramNoise(ZERO_SUM, 5, Fraction(7))
-    assert half_width([exact, kept], [0, 1, 2, 3, 4]) == half_width([kept], [0, 1, 2, 3, 4])
-
-
-def test_an_invalid_noise_law_level_or_weight_is_refused() -> None:
-    with pytest.raises(ValueError, match="noise_law is 'gaussian'"):
-        HistogramNoise("gaussian", 3, Fraction(1))
-    noise = HistogramNoise(INDEPENDENT, 3, Fraction(1))
-    with pytest.raises(ValueError, match=r"level: 1\.0 is not strictly between"):
-        half_width([noise], (1, 0, 0), 1.0)
-    with pytest.raises(ValueError, match="there are 2, and the histogram has 3 counts"):
-        std([noise], (1, 0))
 
 
 @pytest.mark.parametrize("scale", [0.25, 50, 500])

@@ -204,29 +204,6 @@ def test_sums_of_noise_exceed_their_half_width_at_the_stated_rate(terms, error):
     assert law[np.abs(values) > width / 2].sum() > error
 
 
-def test_a_sum_of_no_noise_terms_has_a_half_width_of_zero():
-    assert noise_half_width(Fraction(5), 0, 0.1) == 0
-    one = NoisyCounts(np.array([[40]]), Fraction(5), 0, 50).confidence_class()
-    assert [one.lower[0, 0], one.upper[0, 0]] == pytest.approx([1.0, 1.0], abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: release_counts(history([[1]]), 1, start=3, stop=3), r"stop is 3, but must be at least 4"),
-        (lambda: NoisyCounts(np.zeros((2, 3), dtype=np.int64), Fraction(1), 0, 1), r"shape and type are \(2, 3\)"),
-        (lambda: NoisyCounts(np.zeros((2, 2)), Fraction(1), 0, 1), r"and float64, and must be"),  # pyright: ignore[reportArgumentType]
-        (lambda: NoisyCounts(np.zeros((2, 2), dtype=np.int64), Fraction(0), 0, 1), r"scale: 0 is not positive"),
-        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0), r"floor: 0 is outside 0 to 1/k"),
-        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0.5), r"floor: 0\.5 is outside"),
-        (lambda: noisy([[1, 1], [1, 1]]).chain(floor=0.1, transitions=-1), r"transitions is -1"),
-    ],
-)
-def test_bad_input_is_refused_with_argument_value_and_limit(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong()
-
-
 @pytest.mark.parametrize("error", [1e-6, 2.3e-15, 6e-17, 1e-40])
 def test_noise_passes_its_half_width_no_more_often_than_an_error_however_small(error):
     scale = Fraction(1000)

@@ -15,7 +15,6 @@ from scipy import optimize, stats
 from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
 from quiltstream.privacy.estimation import bounds_of_released
 from quiltstream.privacy.mechanisms import DiscreteLaplace
-from quiltstream.privacy.models import ChainError
 
 from ...depth import examples
 from .test_drift import FALSE_ALARM, laplace, simulate, stationary
@@ -102,33 +101,7 @@ def test_a_long_record_gives_bounds_that_calibrate():
     assert mqm_approx(found, 1.0).sigma < 2 * mqm_approx(MixingBounds(float(pi.min()), 0.03), 1.0).sigma
 
 
-def test_even_shares_give_at_most_a_half():
-    one = bounds_of_released(np.array([[10**9]]), Fraction(2), np.array([10**9]), gap=1.0, kind="multiplicative")
-    assert one.pi_min == 0.5
-
-
 def test_a_state_that_does_not_show_through_the_noise_is_named():
     with pytest.raises(ValueError, match=r"at level 0\.95 the rows do not show .*: state 2\.") as refusal:
         bounds_of_released(np.array([[900, 700, 3]]), Fraction(40), np.array([1600]), gap=0.5)
     assert "900" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "message"),
-    [
-        ({"gap": 1.5, "kind": "multiplicative"}, ChainError, "at most 1"),
-        ({"counts": np.zeros((1, 2))}, ValueError, "counts: shape and type"),
-        ({"totals": np.array([-5])}, ValueError, "totals: they must be 1 whole numbers"),
-        ({"totals": np.array([5, 5])}, ValueError, "totals: they must be 1 whole numbers"),
-    ],
-)
-def test_bad_input_is_refused_with_argument_value_and_limit(change, kind, message):
-    arguments: dict[str, Any] = {
-        "counts": np.array([[800, 200]]),
-        "scale": Fraction(3),
-        "totals": np.array([1000]),
-        "gap": 0.5,
-        **change,
-    }
-    with pytest.raises(kind, match=message):
-        bounds_of_released(**arguments)

@@ -16,7 +16,6 @@ from quiltstream.privacy.mechanisms.histogram import (
     FixedTotalHistogram,
     HistogramMechanism,
     LaplaceHistogram,
-    by_class,
 )
 
 SCALE = Fraction(4)
@@ -105,16 +104,3 @@ def test_without_noise_the_counts_of_all_classes_are_returned() -> None:
     counts = np.arange(12, dtype=np.int64).reshape(2, 6)
     assert np.array_equal(ClassHistogram(ExactHistogram(2), 3).randomise(counts), counts)
     assert ClassHistogram(ExactHistogram(2), 3).randomise(np.zeros((0, 6), dtype=np.int64)).shape == (0, 6)
-
-
-def test_counts_of_another_shape_and_no_class_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"counts: the shape is \(2, 3\), and must be \(rows, 6\)"):
-        ClassHistogram(ExactHistogram(2), 3).randomise(np.zeros((2, 3), dtype=np.int64))
-    with pytest.raises(ValueError, match="classes is 0"):
-        ClassHistogram(ExactHistogram(2), 0)
-
-
-def test_one_class_is_the_mechanism_itself() -> None:
-    each = LaplaceHistogram(2, SCALE)
-    assert by_class(each, 1) is each
-    assert by_class(each, 2) == ClassHistogram(each, 2)

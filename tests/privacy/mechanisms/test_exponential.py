@@ -20,7 +20,6 @@ from scipy import stats
 
 from quiltstream.privacy.mechanisms import exponential, sampling
 from quiltstream.privacy.mechanisms.exponential import ExponentialTopK
-from quiltstream.privacy.mechanisms.sampling import EntropyError
 
 from ...depth import examples
 from .test_sampling import UNDECIDED, assert_law, enumerate_law, exp_minus
@@ -214,38 +213,3 @@ def test_a_sigma_at_the_limit_of_exact_draws_keeps_its_whole_epsilon() -> None:
         assert ExponentialTopK.from_sigma(4, 1, sigma).epsilon == 1 / Fraction(sigma)
     with pytest.raises(ValueError, match="must be at least 2"):
         ExponentialTopK.from_sigma(4, 1, 2.0**45 * 1.01)
-
-
-def test_a_mechanism_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match="bins is 0"):
-        ExponentialTopK(0, 1, Fraction(1))
-    with pytest.raises(ValueError, match="choose is 3, but there are 2 bins"):
-        ExponentialTopK(2, 3, Fraction(1))
-    with pytest.raises(ValueError, match="choose is 0"):
-        ExponentialTopK(2, 0, Fraction(1))
-    with pytest.raises(TypeError, match=r"epsilon: 0\.5 is not a Fraction"):
-        ExponentialTopK(2, 1, 0.5)  # pyright: ignore[reportArgumentType] - the wrong type is the point
-    with pytest.raises(ValueError, match="epsilon is 0, but must be above 0"):
-        ExponentialTopK(2, 1, Fraction(0))
-    with pytest.raises(ValueError, match="the limit of exact draws is 2"):
-        ExponentialTopK(2, 1, Fraction(1, 2**60))
-    with pytest.raises(ValueError, match="must be at least 2"):
-        ExponentialTopK.from_sigma(2, 1, 1e15)
-
-
-def test_counts_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"counts: the shape is \(1, 3\), and must be \(rows, 2\)"):
-        ExponentialTopK(2, 1, Fraction(1)).select(np.array([[1, 2, 3]]))
-    with pytest.raises(TypeError, match="whole numbers"):
-        ExponentialTopK(2, 1, Fraction(1)).probabilities(np.array([[1.0, 2.0]]))
-
-
-def test_no_rows_give_no_selections() -> None:
-    assert ExponentialTopK(3, 2, Fraction(1)).select(np.zeros((0, 3), dtype=np.int64)).shape == (0, 2)
-
-
-def test_a_source_that_never_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exponential, "bernoulli_exp", lambda numerators, *_: np.ones(len(numerators), dtype=np.bool_))
-    monkeypatch.setattr(exponential, "bernoulli_exp_minus_one", lambda count, _: np.ones(count, dtype=np.bool_))
-    with pytest.raises(EntropyError, match="65536 events"):
-        exponential._kept(np.array([2**62]), Fraction(1), CountingBits())

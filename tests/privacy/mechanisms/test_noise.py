@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 import multiprocessing
 import os
@@ -32,27 +31,11 @@ WIDE = DiscreteLaplace(Fraction(2**40))
 """Two equal values of this law have probability below 2^-40, so two streams of 64 values never agree by chance."""
 
 
-def power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
-
-
 class TestTheScale:
     @given(sigma=sigmas, sensitivity=sensitivities)
     def test_is_rounded_up_within_the_stated_bounds(self, sigma: float, sensitivity: int) -> None:
         exact = Fraction(sigma) * sensitivity
         relative = rational_scale(sigma, sensitivity) / exact - 1
-        assert Fraction(1, 2**36) < relative <= Fraction(1, 2**34)
-
-    @given(sigma=sigmas, sensitivity=sensitivities)
-    def test_is_a_numerator_of_36_bits_over_a_power_of_two(self, sigma: float, sensitivity: int) -> None:
-        scale = rational_scale(sigma, sensitivity)
-        assert power_of_two(scale.denominator)
-        odd_part = scale.numerator // (scale.numerator & -scale.numerator)
-        assert odd_part <= 2**36 + 1
-
-    @pytest.mark.parametrize("sigma", [1.0, 2.0**20, 0.5, math.nextafter(1.0, 0), math.nextafter(1.0, 2)])
-    def test_powers_of_two_and_their_neighbours_are_rounded_alike(self, sigma: float) -> None:
-        relative = rational_scale(sigma, 1) / Fraction(sigma) - 1
         assert Fraction(1, 2**36) < relative <= Fraction(1, 2**34)
 
     @given(sigma=sigmas, sensitivity=sensitivities)
@@ -67,37 +50,12 @@ class TestTheScale:
         assert Fraction(charged) >= sensitivity / scale
         assert Fraction(math.nextafter(charged, 0)) < sensitivity / scale
 
-    def test_accepts_a_numpy_float(self) -> None:
-        assert rational_scale(float(np.float64(31.7098)), 2) == rational_scale(31.7098, 2)
-
-    @pytest.mark.parametrize("sensitivity", [0, -2])
-    def test_refuses_a_sensitivity_below_one(self, sensitivity: int) -> None:
-        with pytest.raises(ValueError, match=f"sensitivity is {sensitivity}"):
-            rational_scale(1.0, sensitivity)
-        with pytest.raises(ValueError, match=f"sensitivity is {sensitivity}"):
-            epsilon_dp_of(Fraction(1), sensitivity)
-
-    @pytest.mark.parametrize("sigma", [2.0**46, 1e300])
-    def test_refuses_what_64_bits_cannot_hold(self, sigma: float) -> None:
-        with pytest.raises(ValueError, match=r"2\^46 = 70368744177664: choose a larger epsilon"):
-            rational_scale(sigma, 2)
-
-    @pytest.mark.parametrize("sigma", [2.0**-40, 5e-324])
-    def test_refuses_what_is_too_fine(self, sigma: float) -> None:
-        with pytest.raises(ValueError, match=r"limit is 2\^62 = 4611686018427387904: choose a smaller epsilon"):
-            rational_scale(sigma, 1)
-
 
 class TestTheLaw:
     @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-3, 2)])
     def test_refuses_a_scale_that_is_not_positive(self, scale: Fraction) -> None:
         with pytest.raises(ValueError, match=f"scale: {scale} is not positive"):
             DiscreteLaplace(scale)
-
-    @pytest.mark.parametrize("scale", [1.5, 2, math.inf, math.nan])
-    def test_refuses_a_scale_that_is_not_a_fraction(self, scale: float) -> None:
-        with pytest.raises(TypeError, match="rational_scale"):
-            DiscreteLaplace(scale)  # pyright: ignore[reportArgumentType] - the wrong type is the point
 
     def test_states_its_largest_and_finest_scale(self) -> None:
         assert DiscreteLaplace(Fraction(LARGEST_SCALE)).scale == LARGEST_SCALE
@@ -149,11 +107,6 @@ class TestADraw:
         assert drawn.shape == ((shape,) if isinstance(shape, int) else shape)
         assert drawn.dtype == np.int64
 
-    def test_has_no_state_to_share(self) -> None:
-        assert [field.name for field in dataclasses.fields(WIDE)] == ["scale"]
-        assert not dataclasses.fields(SystemEntropy())
-        assert pickle.loads(pickle.dumps(WIDE)) == WIDE
-
     def test_differs_between_two_calls_and_two_unpickled_copies(self) -> None:
         stored = pickle.dumps(WIDE)
         streams = [pickle.loads(stored).draw(64) for _ in range(2)] + [WIDE.draw(64) for _ in range(2)]
@@ -202,8 +155,3 @@ class TestTheSystemsEntropy:
         drawn = SystemEntropy().bits(width, 200).astype(np.uint64)
         assert int(np.bitwise_or.reduce(drawn)) == 2**width - 1
         assert int(np.bitwise_and.reduce(drawn)) == 0
-
-    @pytest.mark.parametrize("width", [0, -1, 65])
-    def test_refuses_a_width_that_is_not_1_to_64(self, width: int) -> None:
-        with pytest.raises(ValueError, match=f"width: {width} is outside 1 to 64"):
-            SystemEntropy().bits(width, 1)

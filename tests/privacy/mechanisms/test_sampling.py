@@ -245,23 +245,6 @@ def test_none_and_all_are_chosen_without_a_key() -> None:
         assert not keys.widths
 
 
-@pytest.mark.parametrize(("things", "width"), [(2, 16), (1_023, 16), (1_024, 32), (100_000, 32)])
-def test_keys_are_wide_enough_that_few_lanes_are_drawn_again(things: int, width: int) -> None:
-    lanes = 2 if things > 10_000 else 100
-    noted: list[tuple[int, int]] = []
-
-    class Source:
-        def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-            noted.append((width, count))
-            return SystemEntropy().bits(width, count)
-
-    chosen = sampling.uniform_subset(lanes, things // 2, things, Source())
-    assert chosen.sum(axis=1).tolist() == [things // 2] * lanes
-    assert {width for width, _ in noted} == {width}
-    # a lane is drawn again with probability below 1/64: the false alarm, 30 of 100 lanes or 11 of 2, is below 1e-19
-    assert sum(count for _, count in noted) <= 1.3 * things * max(lanes, 10)
-
-
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_magnitudes_have_exactly_the_geometric_law(bench: Bench, scale: Fraction) -> None:
     measured = enumerate_law(lambda bits: int(bench.user.magnitudes(scale, 1, bits)[0]), DRAW_TOLERANCE)

@@ -108,13 +108,6 @@ def test_a_reducible_chain_is_constructed_and_its_properties_name_its_classes():
             getattr(chain, name)
 
 
-def test_a_chain_that_is_not_reversible_has_no_reversible_gap():
-    chain = MarkovChain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
-    assert not chain.is_reversible
-    with pytest.raises(ChainError, match="not reversible"):
-        _ = chain.reversible_gap
-
-
 def test_one_state_is_a_chain():
     chain = MarkovChain([[1.0]])
     assert (chain.states, chain.pi_min, chain.gap, chain.rho, chain.period, chain.reversible_gap) == (1, 1, 1, 0, 1, 2)
@@ -187,13 +180,6 @@ def test_a_chain_survives_json_bit_for_bit(matrix):
     assert again.transition.tobytes() == chain.transition.tobytes()
 
 
-def test_chains_differ_by_their_start():
-    assert MarkovChain(THETA1) != MarkovChain(THETA1, [0.8, 0.2])
-    assert MarkovChain([[-0.0, 1.0], [1.0, 0.0]]) == MarkovChain([[0.0, 1.0], [1.0, 0.0]])
-    with pytest.raises(ChainError, match="field transition"):
-        MarkovChain.from_dict({"initial": None})
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_a_chain_with_a_state_rarer_than_floats_hold_has_no_account(order):
     tiny = 1e-200  # the rarest state has probability 2e-400; counted from it, the others' weights overflow
@@ -209,11 +195,3 @@ def test_a_chain_with_a_state_rarer_than_floats_hold_has_no_account(order):
     ):
         with pytest.raises(ChainError, match="rarer"):
             ask()
-
-
-def test_different_chains_look_different_and_small_ones_are_shown_whole() -> None:
-    assert repr(MarkovChain([[0.9, 0.1], [0.4, 0.6]])) == "MarkovChain([[0.9, 0.1], [0.4, 0.6]])"
-    assert repr(MarkovChain([[0.5, 0.5], [1, 0]], [1, 0])) == "MarkovChain([[0.5, 0.5], [1.0, 0.0]], [1.0, 0.0])"
-    lazy = MarkovChain(np.full((6, 6), 0.1) + 0.4 * np.eye(6))
-    assert repr(lazy) == "MarkovChain(states=6, gap=0.84, initial=stationary)"
-    assert repr(MarkovChain(np.eye(6), np.ones(6) / 6)) == "MarkovChain(states=6, gap=none, initial=fixed)"

@@ -29,13 +29,6 @@ def test_the_papers_class_has_pi_min_a_fifth_and_gap_three_quarters():
     assert MixingBounds.of(MarkovChain(THETA1), reversible=True).gap == pytest.approx(1.0, rel=1e-14)
 
 
-def test_the_rate_depends_on_the_kind_of_gap():
-    assert MixingBounds(0.2, 0.75, kind="multiplicative").rho == pytest.approx(0.5)
-    assert MixingBounds(0.2, 0.75, kind="reversible").rho == pytest.approx(0.625)
-    assert MixingBounds(0.2, 0.75).rho == pytest.approx(0.625)
-    assert MixingBounds(0.5, 2.0, kind="reversible").rho == 0
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(transitions())
 def test_bounds_cover_the_chains_they_were_made_of(matrix):
@@ -67,11 +60,6 @@ def test_a_chain_that_never_mixes_is_covered_by_no_bounds():
     assert bounds.covers(MarkovChain([[1.0]]))
 
 
-def test_a_chain_of_one_state_has_bounds_too():
-    assert MixingBounds.of([MarkovChain([[1.0]]), MarkovChain(THETA1)]).pi_min == pytest.approx(0.2)
-    assert MixingBounds.of(MarkovChain([[1.0]])).pi_min == 0.5
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -86,40 +74,6 @@ def test_a_chain_of_one_state_has_bounds_too():
 def test_bounds_out_of_range_are_refused(arguments, message):
     with pytest.raises(ChainError, match=message):
         MixingBounds(**arguments)
-
-
-def test_chains_without_bounds_are_refused_with_reason_and_advice():
-    with pytest.raises(ChainError, match=r"P P\* is reducible though P is not.*2 classes.*merge rare bins"):
-        MixingBounds.of(primitive_with_reducible_product())
-    with pytest.raises(ChainError, match="periodic with period 3"):
-        MixingBounds.of(MarkovChain(CYCLE))
-    with pytest.raises(ChainError, match=r"reducible.*\{0\}, \{1\}"):
-        MixingBounds.of(MarkovChain([[1, 0], [0, 1]]))
-    with pytest.raises(ChainError, match="cannot be told from 0"):
-        MixingBounds.of(MarkovChain([[1 - 1e-14, 1e-14], [1e-14, 1 - 1e-14]]))
-    with pytest.raises(ChainError, match="no chain"):
-        MixingBounds.of([])
-
-
-def test_a_finite_class_needs_chains_over_the_same_states():
-    with pytest.raises(ChainError, match="no chain"):
-        FiniteClass([])
-    with pytest.raises(ChainError, match=r"\[1, 2\] states.*same bins"):
-        FiniteClass([MarkovChain(THETA1), MarkovChain([[1.0]])])
-    assert FiniteClass(iter([MarkovChain(THETA1)])).states == 2
-
-
-@pytest.mark.parametrize(
-    ("transitions_", "message"),
-    [
-        ([], "AnyInitial got no chain"),
-        (THETA1, r"shape \(2,\).*square"),
-        ([THETA1, [[1.0]]], r"\[1, 2\] states.*same bins"),
-    ],
-)
-def test_any_initial_needs_transition_matrices_over_the_same_states(transitions_, message):
-    with pytest.raises(ChainError, match=message):
-        AnyInitial(transitions_)
 
 
 @pytest.mark.parametrize(
@@ -225,14 +179,6 @@ CHAIN_FORM = {"kind": "markov-chain", "transition": [[0.6, 0.4], [0.5, 0.5]]}
 def test_a_belief_of_a_file_is_never_read_as_another_one(form, message):
     with pytest.raises(ChainError, match=message):
         belief_from_dict(form)
-
-
-def test_fields_without_a_value_and_members_without_a_kind_are_read():
-    chain = MarkovChain(CHAIN_FORM["transition"])
-    assert belief_from_dict(CHAIN_FORM | {"initial": None}) == chain
-    assert belief_from_dict({"kind": "finite-class", "chains": [{"transition": CHAIN_FORM["transition"]}]}) == (
-        FiniteClass([chain])
-    )
 
 
 def test_the_members_of_a_class_are_chains():

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
 from quiltstream.privacy.accounting.forward_backward import forward_backward
-from quiltstream.privacy.models import ChainError, DobrushinBounds, MixingCurve, NotContracting, PeriodicChain, certify
-from quiltstream.privacy.models.directions import STEPS, PeriodicKernel
+from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain, certify
 from quiltstream.privacy.models.dobrushin import contraction
 from quiltstream.privacy.models.serialisation import belief_from_dict
 
@@ -246,20 +245,6 @@ def test_the_forward_curve_does_not_bound_the_past():
     assert worst > 0.05
 
 
-def test_steps_beyond_the_single_ones_gain_nothing_from_products():
-    rng = np.random.default_rng(5)
-    for _ in range(50):
-        given_ = sorted(rng.random(3), reverse=True)
-        curve: dict[int, float] = dict(zip((1, 2, 5), given_, strict=True))
-        products = dict(curve)
-        for first, second in itertools.product(curve, repeat=2):
-            products[first + second] = min(products.get(first + second, 1.0), curve[first] * curve[second])
-        products = {m: eta for m, eta in products.items() if m in curve or eta <= curve[5]}
-        for density in (0.01, 0.1, 0.4):
-            plain = MixingCurve(tuple(curve.items())).value(density)
-            assert MixingCurve(tuple(products.items())).value(density) >= plain - 1e-9
-
-
 def test_a_class_is_larger_than_the_chains_it_was_made_of():
     rng = np.random.default_rng(2)
     chains = [MarkovChain(rng.dirichlet(np.ones(3), size=3)) for _ in range(5)]
@@ -304,70 +289,7 @@ def test_a_curve_that_no_chain_has_is_refused(forward, backward, said):
         DobrushinBounds(forward, backward)
 
 
-def test_a_density_at_the_pole_of_a_block_causes_no_division_by_zero():
-    """A calibration met it: eta e^(m d) (1 + 1e-12) was 1 in double precision."""
-    curve = MixingCurve(((1, 0.85), (4, 0.4), (16, 0.03)))
-    density = 0.22907268296828875
-    assert 0.4 * np.exp(4 * density) < 1
-    assert curve.value(density) == pytest.approx(curve.value(density * (1 + 1e-9)), rel=1e-6)
-
-
-@pytest.mark.parametrize("steps", [(8, 1), (4, 1, 8, 4), (1, 4, 8)])
-def test_the_curves_of_a_chain_hold_for_steps_in_any_order(steps):
-    chain = MarkovChain([[0.95, 0.05], [0.1, 0.9]])
-    found = DobrushinBounds.of(chain, steps=steps)
-    assert found == DobrushinBounds.of(chain, steps=sorted(set(steps)))
-    assert found.forward[-1][1] == pytest.approx(0.85**8)
-    assert found.covers(chain)
-
-
-@pytest.mark.parametrize("steps", [(0,), (-3, 1), (1.0,), (True,)])
-def test_steps_that_are_no_number_of_slots_are_refused(steps):
-    with pytest.raises(ChainError, match="must be a whole number of slots from 1"):
-        DobrushinBounds.of(MarkovChain([[0.95, 0.05], [0.1, 0.9]]), steps=steps)
-
-
 @pytest.mark.parametrize("eta", [False, "0", np.False_, b"0"])
 def test_what_is_no_number_is_not_read_as_independence(eta):
     with pytest.raises(ChainError, match="but a total variation lies in"):
         DobrushinBounds([(1, eta)], [(1, 0.5)])
-
-
-def test_blocks_of_many_slots_have_the_variations_of_products_one_by_one():
-    generator = np.random.default_rng(29)
-    for slots, states in ((1, 3), (7, 4)):
-        slow = 0.99 * np.eye(states) + 0.01 * generator.dirichlet(np.ones(states), (slots, states))
-        for kernel in PeriodicChain(slow).both_ways:
-            curve = kernel.curve.eta
-            assert 64 < curve[-1][0] < 8192
-            assert curve[-1][1] <= 1e-3 < curve[-2][1]
-            power, expected = np.broadcast_to(np.eye(states), slow.shape), {}
-            for steps in range(1, curve[-1][0] + 1):
-                power = kernel.transitions @ np.roll(power, -kernel.step, axis=0)
-                expected[steps] = max(np.abs(one[:, None] - one[None]).sum(axis=2).max() / 2 for one in power)
-            for steps, eta in curve:
-                assert expected[steps] - 1e-15 <= eta <= expected[steps] + 1e-8
-
-
-def test_curves_and_their_closed_form_have_the_digits_of_plain_loops():
-    generator = np.random.default_rng(27)
-    for slots, states in ((1, 2), (1, 5), (3, 3), (48, 2)):
-        rows = generator.dirichlet(np.ones(states), (slots, states))
-        chain = PeriodicChain(rows)
-        kernel = PeriodicKernel(chain.transitions, chain.live, -1 if slots == 3 else 1)
-        found, power = kernel.variations(STEPS), np.broadcast_to(np.eye(states), rows.shape)
-        expected = []
-        for steps in range(1, STEPS[-1] + 1):
-            power = kernel.transitions @ np.roll(power, -kernel.step, axis=0)
-            if steps in STEPS:
-                largest = max(np.abs(one[:, None] - one[None]).sum(axis=2).max() / 2 for one in power)
-                expected.append(min(1.0, largest + max(1e-12, steps * (states + 2) * 2.0**-52)))
-        assert found.tolist() == np.minimum.accumulate(expected).tolist()
-        curve = MixingCurve(tuple(zip(STEPS, found.tolist(), strict=True)))
-        for density in np.geomspace(1e-9, 3.0, 200).tolist():
-            terms = [
-                steps * density + math.log((1 - eta) / (1 - told)) + 1e-12
-                for steps, eta in curve.eta
-                if (told := eta * math.exp(min(steps * density, 600.0)) * (1 + 1e-12)) < 1 - 1e-12 and eta < 1
-            ]
-            assert curve.value(density) == min(terms, default=math.inf) * (1 + 1e-12)

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.joint_distribution import (
-    LARGEST_JOINT,
     JointTable,
     exact_distribution,
     exact_number,
@@ -31,30 +29,6 @@ def test_a_float_is_the_simple_fraction_or_the_decimal_that_it_prints_as() -> No
     assert exact_number("x", np.float64(0.3)) == Fraction(3, 10)
     assert exact_number("x", Fraction(1, 3)) == Fraction(1, 3)
     assert exact_number("x", 7) == 7
-
-
-def test_the_rounding_deficit_of_a_row_is_added_to_its_largest_entry() -> None:
-    assert exact_distribution("row", [0.1, 0.2, 0.7]) == (Fraction(1, 10), Fraction(1, 5), Fraction(7, 10))
-    rough = exact_distribution("row", [0.123456789012345, 0.876543210987654])
-    assert sum(rough) == 1
-    assert rough[0] == Fraction("0.123456789012345")
-
-
-@pytest.mark.parametrize(
-    ("row", "error", "message"),
-    [
-        ([], ValueError, "row is empty"),
-        ([0.5, 0.6], ValueError, r"row sums to 1\.1, but must sum to 1 within"),
-        ([1.5, -0.5], ValueError, r"row\[1\] is -0\.5"),
-        ([float("nan"), 1], ValueError, r"row\[0\] is nan"),
-        ([True], TypeError, r"row\[0\] must be a number, not bool"),
-        (["1"], TypeError, r"row\[0\] must be a number, not str"),
-        ([None], TypeError, r"row\[0\] must be a number, not NoneType"),
-    ],
-)
-def test_a_row_that_is_not_a_distribution_is_refused(row: list[object], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        exact_distribution("row", row)  # pyright: ignore[reportArgumentType] - wrong types are the point
 
 
 def test_the_exact_stationary_distribution_solves_its_equations_exactly() -> None:
@@ -85,36 +59,3 @@ def test_the_law_of_a_query_given_a_state() -> None:
     assert table.law_given(table.values_of(sum), record=1, state=1) == ((1, 2), (Fraction(1, 2), Fraction(1, 2)))
     assert pickle.loads(pickle.dumps(table)) == table
     assert repr(table) == "JointTable(records=2, size=4)"
-
-
-def test_an_array_has_one_axis_per_record() -> None:
-    table = JointTable.from_array([[0.1, 0.2], [0.3, 0.4]])
-    assert table.outcomes == ((0, 0), (0, 1), (1, 0), (1, 1))
-    assert table.weights[2] == Fraction(3, 10)
-
-
-def test_an_invalid_joint_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="probabilities has 1 entries, but outcomes has 2 rows"):
-        JointTable([(0,), (1,)], [1.0])
-    with pytest.raises(ValueError, match=r"outcomes has rows of \[1, 2\] records"):
-        JointTable([(0,), (1, 1)], [0.5, 0.5])
-    with pytest.raises(ValueError, match="outcomes has a row twice"):
-        JointTable([(0,), (0,)], [0.5, 0.5])
-    with pytest.raises(ValueError, match="outcomes is -1"):
-        JointTable([(-1,)], [1.0])
-    with pytest.raises(TypeError, match="outcomes must be a whole number"):
-        JointTable([(0.5,)], [1.0])  # pyright: ignore[reportArgumentType] - the wrong type is the point
-    table = JointTable([(0,), (1,)], [0.5, 0.5])
-    with pytest.raises(ValueError, match="query has 1 values, but the table has 2 rows"):
-        table.values_of([1])
-    with pytest.raises(ValueError, match="record is 1, but the table has the records 0 to 0"):
-        table.law_given([0, 1], 1, 0)
-    with pytest.raises(ValueError, match="state is 5, but record 0 is never in it"):
-        table.law_given([0, 1], 0, 5)
-
-
-def test_a_chain_that_is_too_long_or_has_no_stationary_start_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"at most {LARGEST_JOINT} are written out"):
-        JointTable.from_chain(MarkovChain([[0.5, 0.5], [0.5, 0.5]]), 18)
-    with pytest.raises(ChainError, match="reducible"):
-        JointTable.from_chain(MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 2)

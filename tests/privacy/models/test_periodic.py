@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -40,12 +39,6 @@ def test_the_half_hours_of_london_need_the_printed_noise(shared_data):
     assert not certify(pair, replace(good, forward=np.roll(good.forward, 1, axis=0)))
     assert not certify(pair, replace(good, forward=good.backward, backward=good.forward))
     assert not certify(pair, replace(good, forward=good.forward[0]))
-
-
-def test_equal_kernels_are_a_plain_chain():
-    matrix = np.random.default_rng(4).dirichlet(np.ones(3), size=3)
-    plain, periodic = endless(MarkovChain(matrix), 1.0), endless(PeriodicChain([matrix] * 4), 1.0)
-    assert periodic.density == pytest.approx(plain.density, rel=1e-6)
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -162,15 +155,6 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_with_a_rhythm():
         ledger.charge(2, 9, noise.epsilon_dp)
 
 
-def test_a_chain_survives_pickle_and_its_plain_form():
-    chain = PeriodicChain(np.random.default_rng(3).dirichlet(np.ones(2), size=(3, 2)))
-    for copy in (pickle.loads(pickle.dumps(chain)), PeriodicChain.from_dict(chain.to_dict())):
-        assert copy == chain
-        assert hash(copy) == hash(chain)
-        assert not copy.transitions.flags.writeable
-    assert chain != PeriodicChain(chain.transitions[::-1])
-
-
 @pytest.mark.parametrize(
     ("transitions", "said"),
     [
@@ -183,21 +167,6 @@ def test_a_chain_survives_pickle_and_its_plain_form():
 def test_invalid_kernels_are_refused(transitions, said):
     with pytest.raises(ChainError, match=said):
         PeriodicChain(transitions)
-
-
-@pytest.mark.parametrize(
-    ("kernels", "error", "said"),
-    [
-        ([np.eye(2)], ChainError, "reducible over its period: 2 classes"),
-        ([[[0.0, 1.0], [1.0, 0.0]]], NotContracting, "group privacy"),
-        # a period of two makes each state certain at its slot
-        ([[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]], ChainError, "no secret"),
-        ([[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]], NotContracting, "group privacy"),
-    ],
-)
-def test_a_chain_without_an_endless_account_is_refused(kernels, error, said):
-    with pytest.raises(error, match=said):
-        endless(PeriodicChain(kernels), 1.0)
 
 
 @pytest.mark.parametrize(("slots", "minutes"), [(48, 30), (336, 30), (24, 60), (24, 30), (1, 15)])

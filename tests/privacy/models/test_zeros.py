@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.markov_chain import TAU, smooth_zeros
 
 from ...depth import examples
@@ -36,15 +34,3 @@ def test_the_value_of_the_paper_is_the_default_and_the_start_is_kept():
     assert found.transition[1].tolist() == pytest.approx([1e-5, 1 - 2e-5, 1e-5])
     assert found.initial is not None
     assert found.initial.tolist() == [0.2, 0.3, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
-        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.0), ValueError, r"tau is 0\.0"),
-        (lambda: smooth_zeros(MarkovChain(np.eye(3)), 0.5), ChainError, r"tau is 0\.5, and row 0 has 2 zeros"),
-    ],
-)
-def test_bad_input_is_refused_with_argument_value_and_limit(wrong, error, message):
-    with pytest.raises(error, match=message):
-        wrong()

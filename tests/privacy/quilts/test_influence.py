@@ -11,15 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds
+from quiltstream.privacy import MarkovChain, MixingBounds
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
 from quiltstream.privacy.quilts import lemma_4_8, sided_influence
-from quiltstream.privacy.quilts.influence import RESOLUTION, lemma_4_8_reach, mixing_influence, spectral_influence
+from quiltstream.privacy.quilts.influence import spectral_influence
 
 from ...depth import examples
 from .. import quilt_reference, reference
-from ..models.test_chains import CYCLE, THETA1, primitive_with_reducible_product
-from ..models.test_classes import THETA2
+from ..models.test_chains import THETA1, primitive_with_reducible_product
 from ..strategies import distributions, transitions
 
 # what rounding outward may add at the lags compared
@@ -122,32 +121,6 @@ def test_the_closed_form_is_not_below_the_exact_one_where_the_lemma_barely_appli
             assert exact <= Decimal(float(lemma_4_8(bounds, slots))) <= exact * (1 + Decimal("1e-3"))
 
 
-def test_the_closed_form_is_infinite_where_the_lemma_does_not_apply():
-    values = lemma_4_8(MixingBounds(0.2, 0.75), [1, 4, 5])
-    assert [math.isinf(value) for value in values] == [True, True, False]
-    assert lemma_4_8(MixingBounds(0.2, 0.75), 10_000) == 0
-
-
-def test_tables_end_where_influence_is_below_the_resolution():
-    for bounds in (MixingBounds(0.2, 0.75), MixingBounds(1e-6, 0.03)):
-        reach = lemma_4_8_reach(bounds)
-        assert sided_influence(bounds).reach == reach
-        assert 2 * lemma_4_8(bounds, reach) <= RESOLUTION < 2 * lemma_4_8(bounds, reach - 1)
-    tables = sided_influence(MarkovChain(THETA1))
-    assert tables.right[:, -1].max() < 1e-10
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(transitions(zeros=True))
-def test_tables_never_increase_and_are_never_negative(matrix):
-    chain = MarkovChain(matrix, matrix[0])
-    tables = sided_influence(chain)
-    for side in (tables.left, tables.right):
-        assert np.all(side[:, 1:] <= side[:, :-1])
-        assert np.all(side >= 0)
-        assert not side.flags.writeable
-
-
 def test_the_papers_example_chain_has_the_papers_influence():
     # [SWC17] section 4.3: max-influence of one slot ahead is log 6
     tables = sided_influence(MarkovChain(THETA1))
@@ -169,26 +142,6 @@ def test_entries_that_underflow_are_not_taken_for_zeros():
     chain = MarkovChain([[1 - tiny, tiny, 0.0], [1.0, 0.0, tiny], [1.0, 0.0, 0.0]], [1.0, 0.0, 0.0])
     tables = sided_influence(chain)
     assert np.isinf(tables.right[rows(tables)[0, 1], 1])
-
-
-def test_a_periodic_chain_keeps_infinite_entries_and_still_ends():
-    tables = sided_influence(MarkovChain(CYCLE))
-    assert np.isinf(tables.left).all()
-    assert tables.reach <= 9
-
-
-def test_a_class_holds_the_pairs_of_all_its_members():
-    both = sided_influence(FiniteClass([MarkovChain(THETA1), MarkovChain(THETA2)]))
-    assert both.pairs == ((0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0))
-    first, second = sided_influence(MarkovChain(THETA1)), sided_influence(MarkovChain(THETA2))
-    assert both.reach == max(first.reach, second.reach)
-    assert both.left[:2, : first.reach] == pytest.approx(first.left, abs=0)
-    assert both.right[2:, : second.reach] == pytest.approx(second.right, abs=0)
-
-
-def test_one_state_has_no_secret_pair():
-    for belief in (MarkovChain([[1.0]]), FiniteClass([MarkovChain([[1.0]])] * 2)):
-        assert sided_influence(belief).left.shape == (0, 0)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -237,34 +190,6 @@ def test_a_gap_within_rounding_of_one_is_not_taken_for_independence():
     exact = sided_influence(chain)
     assert exact.right[0, 0] > 3 * tiny
     assert spectral_influence(MixingBounds.of(chain), 1) >= exact.right[0, 0]
-
-
-def test_the_spectral_bound_is_infinite_where_inapplicable_and_falls_to_zero():
-    values = spectral_influence(MixingBounds(0.2, 0.75, "multiplicative"), [1, 2, 3, 5000])
-    assert [math.isinf(value) for value in values] == [True, True, False, False]
-    assert values[-1] == 0
-    with pytest.raises(ValueError, match=r"bound is 'other'.*lemma-4.8, spectral"):
-        mixing_influence(MixingBounds(0.2, 0.75), 5, "other")  # pyright: ignore[reportArgumentType] - the point
-
-
-def test_bounds_state_their_closed_form_and_start():
-    bounds = MixingBounds(0.2, 0.75)
-    lemma = sided_influence(bounds)
-    spectral = mixing_influence(bounds, lemma.reach, "spectral")
-    assert np.all(spectral.left <= lemma.left)
-    assert spectral.left == pytest.approx(2 * spectral.right)
-    assert "spectral bound" in spectral.basis
-    stationary = mixing_influence(bounds, 30, "spectral", stationary=True)
-    assert stationary.left == pytest.approx(stationary.right)
-    assert "a stationary start" in stationary.basis
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(transitions(states=st.integers(2, 3), zeros=True))
-def test_every_start_has_the_tables_of_a_fixed_one(matrix):
-    fixed, every = sided_influence(MarkovChain(matrix, np.eye(len(matrix))[0])), sided_influence(AnyInitial([matrix]))
-    assert fixed.left.tobytes() == every.left.tobytes()
-    assert fixed.right.tobytes() == every.right.tobytes()
 
 
 @settings(max_examples=examples(40), deadline=None)

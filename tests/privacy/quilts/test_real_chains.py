@@ -16,9 +16,6 @@ from quiltstream.privacy.quilts.calibration import mqm_exact, pairwise
 
 HOUSE = "uci_power/uci_power_1min_20061216_20091231.parquet"
 HOMES = "lcl2013/lcl2013_halfhourly_60hh.parquet"
-HOURS = "hue1/hue_residential1_hourly_201206_201309.csv"
-PERSONS = ["nhanes_pa/nhanes_1min_25persons.parquet", "nhanes_pa/nhanes_1min_first5persons_7days.parquet"]
-BINNINGS = [(200, 51), (400, 26), (1000, 11), (2500, 4)]
 ABSENT = -1
 
 
@@ -62,26 +59,6 @@ def homes(shared_data):
     home, stamp = frame["household"].to_numpy(), frame["ts"].dt.epoch("s").to_numpy()
     watts = frame["kwh"].cast(pl.Float64).to_numpy() * 2000
     return watts, (home[1:] == home[:-1]) & (np.diff(stamp) == 1800), home
-
-
-@pytest.fixture(scope="module")
-def persons(shared_data):
-    """Levels by the minute of each person, and where two minutes adjoin."""
-    found = []
-    for name in PERSONS:
-        frame = pl.read_parquet(needed(shared_data, name)).sort("id", "day", "minute")
-        for _, one in frame.group_by("id", maintain_order=True):
-            minute = one["day"].to_numpy().astype(int) * 1440 + one["minute"].to_numpy()
-            found.append((one["level"].to_numpy().astype(int), np.diff(minute) == 1))
-    return found
-
-
-@pytest.fixture(scope="module")
-def hours(shared_data):
-    """One house by the hour in watts; its file is in order but for a few clock changes."""
-    frame = pl.read_csv(needed(shared_data, HOURS))
-    hour = frame["hour"].to_numpy()
-    return frame["energy_kWh"].to_numpy().astype(np.float64) * 1000, np.diff(hour) % 24 == 1
 
 
 def check_order(chain, epsilon=1.0):
@@ -134,45 +111,3 @@ def test_sixty_pooled_homes_need_the_noise_of_the_theory(homes):
     two = fitted(np.searchsorted([500], watts, side="right"), adjacent)
     assert mqm_approx(two, 1.0).sigma == pytest.approx(43.4, abs=0.05)
     assert mqm_exact(two, 1.0).sigma == pytest.approx(23.1, abs=0.05)
-
-
-@pytest.mark.night
-def test_the_methods_are_in_order_on_pooled_homes_and_on_every_home(homes):
-    watts, adjacent, home = homes
-    pooled = [check_order(fitted(binned(watts, *binning), adjacent)) for binning in BINNINGS]
-    assert pooled == [4, 4, 4, 4]
-    states = np.searchsorted([250, 500, 1000, 2000], watts, side="right")
-    each = []
-    for name in np.unique(home):
-        mine = home == name
-        chain = fitted(states[mine], adjacent[mine[:-1] & mine[1:]])
-        if chain.states > 1 and chain.is_irreducible:
-            each.append(check_order(chain))
-    assert len(each) >= 55
-    assert each.count(4) >= 50
-
-
-def test_the_methods_are_in_order_on_persons_and_hours(persons, hours):
-    each = []
-    for levels, adjacent in persons:
-        chain = fitted(levels, adjacent)
-        if chain.is_irreducible:
-            each.append(check_order(chain))
-    assert each.count(4) >= 20
-    watts, adjacent = hours
-    assert [check_order(fitted(binned(watts, *binning), adjacent)) for binning in BINNINGS[2:]] == [4, 4]
-
-
-@pytest.mark.night
-def test_the_methods_are_in_order_on_every_home_in_every_binning(homes, house, hours):
-    watts, adjacent, home = homes
-    each = []
-    for name, binning in itertools.product(np.unique(home), BINNINGS):
-        mine = home == name
-        chain = fitted(binned(watts[mine], *binning), adjacent[mine[:-1] & mine[1:]])
-        if chain.states > 1 and chain.is_irreducible:
-            each.append(check_order(chain))
-    for (watts, adjacent), binning in itertools.product([house, hours], BINNINGS):
-        each.append(check_order(fitted(binned(watts, *binning), adjacent)))
-    assert len(each) >= 200
-    assert each.count(4) >= 180

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, MixingBounds, mqm_exact
-from quiltstream.privacy.models import ChainError
+from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, mqm_exact
 from quiltstream.privacy.quilts import sided_influence, slot_influence
 
 from ..strategies import distributions, transitions
@@ -111,25 +110,3 @@ def test_a_class_has_the_pairs_of_all_its_members():
     assert slot_influence(FiniteClass(chains), 3, 5).pairs == ((0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0))
     interval = BinaryInterval((0.8, 0.9), (0.55, 0.6))
     assert (slot_influence(interval, 3, 5).left == slot_influence(interval.worst, 3, 5).left).all()
-
-
-def test_a_table_that_ends_early_keeps_its_last_value():
-    found = slot_influence(MarkovChain([[0.5, 0.5], [0.5, 0.5]], [0.2, 0.8]), 3_000, 6_000)
-    assert found.left.shape == found.right.shape == (2, 5_999)
-    assert found.left[:, :2_999].max() < 1e-11
-    assert np.isinf(found.left[:, 2_999:]).all()
-    assert np.isfinite(found.right[:, :3_000]).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((MixingBounds(0.2, 0.75), 1, 5), ChainError, "MixingBounds names none"),
-        ((MarkovChain(MATRIX), 6, 5), ValueError, "slot is 6, but the window has 5"),
-        ((MarkovChain(MATRIX), 1, 10**6), ValueError, "at most 20001 slots"),
-        ((MarkovChain([[1.0, 0.0], [0.0, 1.0]]), 1, 5), ChainError, "reducible"),
-    ],
-)
-def test_bad_arguments_are_refused_with_name_value_and_limit(arguments, error, message):
-    with pytest.raises(error, match=message):
-        slot_influence(*arguments)
