@@ -1,9 +1,9 @@
 """Drift of a live job, tested on its released rows alone (``privacy.estimation.drift``).
 
 The test costs nothing, and its result may be published. There is one look for every stretch of whole windows of a week
-or more, numbered from the first window of the schedule, and on from the looks at the queries that it goes on for; a
-look that is made again after a restart reads the same rows, and all looks for ever raise a false alarm with probability
-0.001 at most. A stretch in which the belief changes is not looked at.
+or more, numbered from the first window of the schedule; a look that is made again after a restart reads the same rows,
+and all looks for ever raise a false alarm with probability 0.001 at most. A stretch in which the belief changes is not
+looked at.
 """
 
 from __future__ import annotations
@@ -120,15 +120,10 @@ class DriftWatch:
         self._next = 1 if first_missing is None else max(1, self._whole(first_missing))
         self._never = _never(registration)
         self._told: str | None = None
-        self._before = sum(self._stretches(one) for one in _ended_for(store, registration))
 
     def _whole(self, slot: int) -> int:
         """How many stretches are over at a slot."""
         return stretches_by(self._held.query.schedule, self._grid, slot)
-
-    def _stretches(self, ended: Registration) -> int:
-        """How many looks there were at a query that was ended."""
-        return stretches_by(ended.query.schedule, self._grid, ended.query.schedule.covered.stop)
 
     def look(self, first_missing: int | None) -> list[tuple[str, str]]:
         """What the stretches say that are complete now, if they contradict the belief, or why none can be judged.
@@ -181,7 +176,7 @@ class DriftWatch:
                 windows=found.draws,
                 before=stretch.start - (held.query.schedule.first if since is None else since),
                 alpha=_ALPHA,
-                look=self._before + number,
+                look=number,
             )
             for since, belief in whole
         ]
@@ -216,17 +211,3 @@ def _believed(history: History, start: int, stop: int) -> tuple[int | None, dict
     """What is believed in all slots of a stretch, and since when; ``None`` where that changes within."""
     since, belief = [one for one in history if one[0] is None or one[0] < stop][-1]
     return None if since is not None and since > start else (since, belief)
-
-
-def _ended_for(store: Store, held: Registration) -> list[Registration]:
-    """The queries that ended one after the other until this one went on."""
-    if all(change.slot is None for change in held.domain.changes):
-        return []
-    name = held.domain.name
-    known = [store.registered(name, query) for domain, query in store.queries() if domain == name]
-    before = {one.successor: one for one in known if one is not None and one.successor is not None}
-    found: list[Registration] = []
-    while (ended := before.pop(held.query.name, None)) is not None:
-        found.append(ended)
-        held = ended
-    return found

@@ -381,8 +381,6 @@ class Memory:
         if self._given_up and not standing_in(store, domain).history_lost:
             return
         self._given_up = False
-        if head is None and self._known is not None and self._known.query != query:
-            return  # a query that goes on for another has no charge yet
         now = Remembered(store.store_id, str(replace(address, store_id=None)), domain, query, underway)
         if head is not None:
             until = format_instant(self._settings.grid.time_of(head.stop))

@@ -1,8 +1,8 @@
 """Changes of a domain on record: beliefs, estimates, budgets, history that was lost, and the ids of its sources.
 
-A new belief joins the others for the whole history, or follows them from a public slot on, where a query ends and its
-successor goes on with noise for the new belief (docs/ledger-mathematics.md). Either way everything charged and promised
-is priced anew, endless schedules to their end, and the change is refused if that passes the budget.
+A new belief joins the others for the whole history, or follows them from a public slot on (docs/ledger-mathematics.md).
+Either way everything charged and promised is priced anew, endless schedules to their end, and the change is refused if
+that passes the budget.
 
 What was refused stays refused when a budget is raised. For every query, in the order of registration, budget is then
 reserved for as many of the windows without an entry as fit.
@@ -22,7 +22,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy.engine import Connection
 
@@ -32,38 +32,27 @@ from ..schemas.states import StateSpace
 from . import recorded_rows, tables
 from .accounts import admitted_end, charged_spans, loss_of, loss_of_spans, priced, promised
 from .codec import Row, changes_text, domain_from_row, plain
-from .errors import BudgetRefused, EstimateOnRecord, StoreError, UnknownNameError
+from .errors import BudgetRefused, StoreError
 from .integrity import alter
 from .registration import (
-    Registrar,
     as_protected,
-    end_schedule,
     record_event,
     registration_from_rows,
     reserve,
     say_again,
     set_reserved_loss,
 )
-from .specs import BeliefChange, DomainSpec, QuerySpec, Registration
-
-Outcome = Literal["first", "kept", "joined", "switched", "refused"]
-"""What became of an estimate: the first belief, none needed, or a change."""
+from .specs import BeliefChange, DomainSpec, Registration
 
 _ESTIMATED = "model-estimated"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A model that a job estimated, as on record."""
+    """A model that a job estimated for a query."""
 
-    slot: int  # the public slot at which it was made
-    outcome: Outcome  # what became of it
-    model: dict[str, Any]  # its plain form; empty where nothing could be estimated
-    query: str  # the query that goes on from the slot
-
-
-Note = tuple[str, Estimated]
-"""The query that the settings name, and an estimate for it."""
+    model: dict[str, Any]  # its plain form
+    change: BeliefChange | None = None  # what it changes of a domain that is on record; nothing if left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +65,13 @@ class Changed:
     reserved_after: float
 
 
-def change_belief(connection: Connection, name: str, change: BeliefChange, note: Note | None = None) -> Changed:
+def change_belief(connection: Connection, name: str, change: BeliefChange) -> Changed:
     """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
 
-    Saying the same twice changes nothing. The note is the estimate that led to it, for the record.
+    Saying the same twice changes nothing.
 
     Raises:
         BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
-        EstimateOnRecord: another estimate of its slot is on record.
         StoreError: the belief cannot be priced, or its slot lies before an earlier change.
     """
     row = recorded_rows.locked_domain_row(connection, name)
@@ -92,7 +80,6 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     if domain.holds(change):
         say_again(connection, row, change)
         return _priced(connection, row, domain, change)
-    _check_first(connection, name, note)
     found = _priced(connection, row, domain, change)
     values: dict[str, Any] = {"changes": changes_text((*domain.changes, change))}
     if found.after > found.before:
@@ -105,8 +92,6 @@ def change_belief(connection: Connection, name: str, change: BeliefChange, note:
     said = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
     new = said if change.slot is None else {**said, "from": domain.instant(change.slot)}
     record_event(connection, row["id"], kind, old=domain.beliefs[-1][1], new=new)
-    if note is not None:
-        note_estimate(connection, name, note)
     return found
 
 
@@ -116,83 +101,16 @@ def priced_change(connection: Connection, name: str, change: BeliefChange) -> Ch
     return _priced(connection, row, domain_from_row(row), replace(change, belief=plain(change.belief)))
 
 
-def succeed(
-    connection: Connection,
-    registration: Registration,
-    change: BeliefChange,
-    domain: DomainSpec,
-    query: QuerySpec,
-    note: Note | None = None,
-) -> Registration:
-    """Switch to another belief where a query ends and another goes on, all of it or nothing.
-
-    The first window of the successor is the one after the last that ends by the slot. If another job did it before, its
-    answer is returned. The note is the estimate that led to it, for the record.
-
-    Raises:
-        BudgetRefused: not all of it fits into the budget.
-        EstimateOnRecord: another estimate of its slot is on record, and did not lead to another query.
-        RegistrationConflict: the name of the query that goes on has other content.
-        StoreError: windows behind the slot are charged.
-    """
-    names = (registration.domain.name, registration.query.name)
-    row = recorded_rows.locked_domain_row(connection, names[0])
-    known = recorded_rows.query_row(connection, row["id"], names[1])
-    if known is None or change.slot is None:
-        raise UnknownNameError(f"query {names[1]!r} of domain {names[0]!r} is not on record, or no slot is given")
-    if known["successor"] is not None:
-        return registration_from_rows(
-            connection, row, recorded_rows.recorded_query_row(connection, row, known["successor"])
-        )
-    _check_first(connection, names[0], note)
-    end_schedule(connection, row, known, registration, change.slot)
-    alter(connection, tables.queries, known["id"], successor=query.name)
-    held = change_belief(connection, names[0], change).reserved_after
-    changed = domain_from_row(recorded_rows.domain_row(connection, names[0]))
-    promises = [*promised(connection, row), priced(query.schedule, query.losses)]
-    # all of it or nothing: a stream is not switched to noise that it could not keep up
-    together = loss_of(changed, promises)
-    if not together <= changed.budget:  # a loss that is not a number is within none
-        what = f"query {query.name!r}, which would go on for query {names[1]!r},"
-        raise BudgetRefused.of(what, held, together - held, changed.budget, names[0])
-    made = Registrar(connection).register(domain, query)
-    if note is not None:
-        note_estimate(connection, names[0], note)
-    return made
+def note_estimate(connection: Connection, registration: Registration, estimated: Estimated) -> None:
+    """Put the model that a job estimated for a query on record."""
+    row = recorded_rows.locked_domain_row(connection, registration.domain.name)
+    record_event(connection, row["id"], _ESTIMATED, old=None, new=plain(estimated.model), query=registration.query.name)
 
 
-def note_estimate(connection: Connection, domain: str, note: Note) -> bool:
-    """Put what became of an estimate on record; ``False`` if there is one of its slot, which then holds."""
-    query, estimated = note
-    row = recorded_rows.locked_domain_row(connection, domain)
-    if _is_estimated(connection, domain, note):
-        return False
-    said = {"slot": estimated.slot, "outcome": estimated.outcome, "query": estimated.query}
-    record_event(connection, row["id"], _ESTIMATED, old=said, new=estimated.model, query=query)
-    return True
-
-
-def _check_first(connection: Connection, domain: str, note: Note | None) -> None:
-    """See that an estimate is the first one of its slot; the transaction holds the domain's lock."""
-    if note is not None and _is_estimated(connection, domain, note):
-        raise EstimateOnRecord(
-            f"query {note[0]!r} of domain {domain!r}: another job made the estimate of slot {note[1].slot} before, and "
-            "what became of it is on record; run this job again, and it goes on from there"
-        )
-
-
-def _is_estimated(connection: Connection, domain: str, note: Note) -> bool:
-    return any(one.slot == note[1].slot for one in estimates_of(connection, domain, note[0]))
-
-
-def estimates_of(connection: Connection, domain: str, query: str) -> list[Estimated]:
-    """The estimates on record for a query of the settings, in the order of their slots."""
-    found = [
-        Estimated(**json.loads(row["old"]), model=json.loads(row["new"]))
-        for row in _events(connection, domain, _ESTIMATED)
-        if row["query"] == query
-    ]
-    return sorted(found, key=lambda one: one.slot)
+def estimated_model(connection: Connection, domain: str, query: str) -> dict[str, Any] | None:
+    """The model that a job estimated for a query; ``None`` if none is on record."""
+    found = (json.loads(one["new"]) for one in _events(connection, domain, _ESTIMATED) if one["query"] == query)
+    return next(found, None)
 
 
 def _events(connection: Connection, domain: str, kind: str) -> list[Row]:

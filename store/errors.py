@@ -241,10 +241,6 @@ class BudgetRefused(StoreError):  # noqa: N818 - the public name says what happe
         return error
 
 
-class EstimateOnRecord(StoreError):  # noqa: N818 - the public name says what happened
-    """Another job made the estimate of this slot before; what became of it is on record, and nothing was changed."""
-
-
 class Words(str):
     """What a message says in the place of a value: it has no quotation marks."""
 

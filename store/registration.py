@@ -93,9 +93,6 @@ def as_protected(connection: Connection, row: Row, change: BeliefChange) -> Beli
     return change.protecting({hash_of_series(name) for name in series})
 
 
-Also = Sequence[tuple[DomainSpec, QuerySpec]]
-"""Queries that are registered together with another one, each under its domain."""
-
 _INT64 = 2**63 - 1
 
 _DOMAIN_ADVICE = (
@@ -120,7 +117,6 @@ _ZONE_ADVICE = (
     "it under a new query name"
 )
 _BUDGET_ADVICE = "set privacy.budget to the budget on record, or raise that first, by `quiltstream ledger budget`"
-_ENDED = "the query was ended there, and another one goes on with noise for another belief: set it back"
 _RACE_ADVICE = (
     "another job changed the roster at the same moment, and the first one holds: see which roster is meant, and run "
     "again"
@@ -140,24 +136,10 @@ class Registrar:
     connection: Connection
     roster: str | None = None
 
-    def register(self, domain: DomainSpec, query: QuerySpec, also: Also = ()) -> Registration:
+    def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         """Put a query on record, or return what is on record for it."""
-        asked = ((domain, query), *also)
-        for one in asked:
-            _check(*one)
-        new = self._lock_domains({one.name for one, _ in asked})
-        try:
-            made = self._register(domain, query, self.roster)
-            for one in also:
-                self._register(*one, None)
-        except BudgetRefused as error:
-            if error.domain not in new:
-                raise
-            # it is on record in this transaction alone
-            raise BudgetRefused.of(error.what, error.reserved, error.asked, error.budget) from None
-        return made
-
-    def _register(self, domain: DomainSpec, query: QuerySpec, looked: str | None) -> Registration:
+        _check(domain, query)
+        self._lock_domain(domain.name)
         self._claim_mode(query.noise)
         row = recorded_rows.find_domain(self.connection, domain.name) or self._make_domain(domain)
         check_parts(self.connection, row)
@@ -179,31 +161,27 @@ class Registrar:
             row = recorded_rows.find_domain(self.connection, domain.name) or row
             known = recorded_rows.query_row(self.connection, row["id"], query.name) or known
         if query.roster_given and query.roster != held.roster:
-            known, held = self._change_roster(row["id"], recorded, known, held, query.roster, looked)
+            known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
             row = protect(self.connection, row, query.roster.series)
         return registration_of(self.connection, row, known, held)
 
-    def _lock_domains(self, names: Collection[str]) -> list[str]:
-        """Lock domains in the order of their names, and then the ledger's row if one is to be made; the names of those.
+    def _lock_domain(self, name: str) -> None:
+        """Lock a domain, or the ledger's row if it is to be made.
 
-        Every transaction locks in this order, so that no two wait for each other.
+        Every transaction locks a domain first, so that no two wait for each other.
         """
         connection = self.connection
         while True:
-            locks = connection.begin_nested()
-            new = [name for name in sorted(names) if recorded_rows.lock_domain(connection, name) is None]
-            made = list[str]()
-            if new:
-                held = recorded_rows.meta_row(connection, lock=True)
-                made = [row["name"] for row in recorded_rows.domain_rows(connection, held) if row["name"] in new]
-            if not made:
-                locks.commit()
-                return new
-            # by another job, before this one had the ledger's row; who holds such a domain may wait for that row
-            locks.rollback()
-            for name in made:
-                if recorded_rows.find_domain(connection, name) is None:
-                    raise damaged(f"domain {name!r}", "is on record and not found there by its name")
+            lock = connection.begin_nested()
+            there = recorded_rows.lock_domain(connection, name) is not None
+            held = None if there else recorded_rows.meta_row(connection, lock=True)
+            if held is None or all(row["name"] != name for row in recorded_rows.domain_rows(connection, held)):
+                lock.commit()
+                return
+            # made by another job, before this one had the ledger's row; who holds the domain may wait for that row
+            lock.rollback()
+            if recorded_rows.find_domain(connection, name) is None:
+                raise damaged(f"domain {name!r}", "is on record and not found there by its name")
 
     def _make_domain(self, domain: DomainSpec) -> Row:
         held = recorded_rows.meta_row(self.connection, lock=True)
@@ -296,12 +274,12 @@ class Registrar:
         return registration_of(self.connection, row, known, held)
 
     def _change_roster(
-        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster, looked: str | None
+        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
     ) -> tuple[Row, QuerySpec]:
         """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
         old, new = roster_text(held.roster), roster_text(roster)
         conflict = partial(RegistrationConflict.of, f"query {held.name!r}", "roster", old, new)
-        if held.roster.digest != looked:
+        if held.roster.digest != self.roster:
             raise conflict(_RACE_ADVICE)
         start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
         if start is None:
@@ -330,8 +308,6 @@ class Registrar:
         if old_end == new_end:
             return held
         stops = domain.instant(old.stop), domain.instant(new.stop)
-        if known["successor"] is not None:
-            raise RegistrationConflict.of(name, "windows.stop", *stops, _ENDED)
         registered = registration_of(self.connection, row, known, held)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
@@ -367,8 +343,8 @@ def end_schedule(connection: Connection, row: Row, known: Row, registration: Reg
     charged = recorded_rows.next_start(connection, known["id"], schedule)
     if charged > schedule.start_behind(slot):
         raise StoreError(
-            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; another belief can be "
-            "switched to where they end or later"
+            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; end it where they end, or "
+            "later"
         )
     if schedule.stop is not None and schedule.stop < slot:
         raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
@@ -506,7 +482,6 @@ def registration_of(connection: Connection, domain: Row, query: Row, spec: Query
         reserved_loss=float(domain["reserved_loss"]),
         fresh=False,
         belief=query["belief"],
-        successor=query["successor"],
     )
     rows = recorded_rows.versions_of(connection, query)
     return replace(made, **_versions(connection, query, made, rows)) if rows else made

@@ -393,7 +393,6 @@ class Registration:
         settling: the versions as a job has them that began before them, from the window on that it counts by them: also
             those that another replaced before a window was charged, but for such a job.
         belief: for which of the domain's beliefs the noise was calibrated.
-        successor: the query that goes on where this one was ended; ``None`` if it was not.
     """
 
     domain: DomainSpec
@@ -407,7 +406,6 @@ class Registration:
     revision: int = 0
     settling: tuple[RosterVersion, ...] = field(default=(), compare=False)
     belief: int = 0
-    successor: str | None = None
 
     def roster_of(self, window: Window) -> Roster:
         """The roster of a window: as it was charged, or the newest."""

@@ -24,13 +24,13 @@ from ..schemas.table_files import ENTRIES, RELEASES
 from . import domain_changes, exports, queries, recorded_rows, tables, verification
 from .address import StoreAddress
 from .connection import DAMAGED, Database, borrow, check_rights, give_back
-from .domain_changes import Note
+from .domain_changes import Estimated
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
 from .publishing import Publisher, check_drafts, check_windows
 from .queries import DomainSummary
 from .recorded_rows import ChargedThrough
-from .registration import Also, Registrar, Sharing, check_apart, left_alone, sharings
+from .registration import Registrar, Sharing, check_apart, left_alone, sharings
 from .specs import BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 
 _P = ParamSpec("_P")
@@ -118,15 +118,13 @@ class Store:
     block_numbers = _method(_read, queries.block_numbers)
     has_entry = _method(_read, queries.has_entry)
     price_change = _method(_read, domain_changes.priced_change)
-    estimates = _method(_read, domain_changes.estimates_of)
+    estimated = _method(_read, domain_changes.estimated_model)
     source_ids = _method(_read, domain_changes.source_ids)
     head = _method(_read, verification.head_of)
     verify = _method(_read, verification.verify)
     check_rows = _method(_read, verification.check_rows)
 
     change_belief = _method(_write, domain_changes.change_belief)
-    succeed = _method(_write, domain_changes.succeed)
-    note_estimate = _method(_write, domain_changes.note_estimate)
     note_source_ids = _method(_write, domain_changes.note_source_ids)
 
     @property
@@ -139,7 +137,7 @@ class Store:
         """The random name of the ledger."""
         return self._opened().store_id or ""
 
-    def register(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
+    def register(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
 
         The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
@@ -151,8 +149,8 @@ class Store:
         Args:
             domain: the domain.
             query: the query.
-            note: the estimate that its belief comes from, put on record with a new query.
-            also: queries that are registered with it, each under its domain, or none of them is.
+            estimated: the model that a job estimated for it, put on record with a new query; the belief of the domain
+                changes with that, or neither is put on record.
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
@@ -161,14 +159,14 @@ class Store:
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
             ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
         """
-        return self._register(domain, query, note, also, keep=True)
+        return self._register(domain, query, estimated, keep=True)
 
-    def rehearse(self, domain: DomainSpec, query: QuerySpec, note: Note | None = None, also: Also = ()) -> Registration:
+    def rehearse(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
         """What :meth:`register` would answer or raise now; nothing is put on record, and no budget is promised."""
-        return self._register(domain, query, note, also, keep=False)
+        return self._register(domain, query, estimated, keep=False)
 
     def _register(
-        self, domain: DomainSpec, query: QuerySpec, note: Note | None, also: Also, *, keep: bool
+        self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None, *, keep: bool
     ) -> Registration:
         database = self._database()
         self.check()
@@ -176,9 +174,11 @@ class Store:
             roster = recorded_rows.roster_digest(connection, domain.name, query.name)
         with database.write() as connection:
             trial = None if keep else connection.begin_nested()
-            made = Registrar(connection, roster).register(domain, query, also)
-            if made.fresh and note is not None:
-                domain_changes.note_estimate(connection, domain.name, note)
+            if estimated is not None and estimated.change is not None:
+                domain_changes.change_belief(connection, domain.name, estimated.change)
+            made = Registrar(connection, roster).register(domain, query)
+            if made.fresh and estimated is not None:
+                domain_changes.note_estimate(connection, made, estimated)
             if trial is not None:
                 trial.rollback()
             return made

@@ -22,7 +22,7 @@ end in ``_rows``: :mod:`.integrity` makes and checks them.
 ``quiltstream_queries``
     One row a query: the fields that are frozen, the schedule, the shards, the roster and the header of its rows. The
     roster is the one of all windows that have no charge yet. ``belief``: for which of the domain's beliefs its noise
-    was calibrated, 0 for the first. ``successor``: the query that goes on where this one was ended.
+    was calibrated, 0 for the first.
 ``quiltstream_roster_versions``
     Only for queries whose roster was ever changed: one row a version, the first included, in their order. ``start``:
     first slot of the first window it is for; a later version from the same start on replaces it. Where series joined
@@ -140,7 +140,6 @@ queries = sa.Table(
     *_filled(sa.Text, "header"),
     *_filled(_TIME, "created_us"),
     *_filled(sa.Integer, "belief"),
-    sa.Column("successor", sa.String),
     *_filled(sa.BigInteger, "reservation_rows", "version_rows"),
     *_filled(_Bytes, "row_digest"),
     sa.UniqueConstraint("domain_id", "name", name="quiltstream_queries_name"),

@@ -53,7 +53,7 @@ from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, b
 
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
-    from ..store.domain_changes import Note
+    from ..store.domain_changes import Estimated
     from .aggregate.ledger_access import BlockLog
 
 #: Every mechanism of the settings.
@@ -129,46 +129,24 @@ def choose(
     return Chosen(held.to_dict(), most, own)
 
 
-#: What is taken off a density that is added to another, so that their sum is not rounded up past what was priced.
-_ROOM = 1 - 2.0**-40
-
-
-def density_with_room(belief: Mapping[str, Any], epsilon: float, beside: tuple[float, float] = (0.0, 0.0)) -> float:
+def density_with_room(belief: Mapping[str, Any], epsilon: float) -> float:
     """Loss per slot of an endless stream that stays within epsilon although its belief may change to one like it.
 
-    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5). A
-    stream that has no room for that would have to add noise at its first change, for ever.
-
-    *Two streams of the same slots.* Let D be the largest density of the other stream, e its epsilon, and c(x) the
-    account's loss of a stream that has the density x in every slot, without beginning or end, and whose belief changes
-    at one of them. What is returned is the largest d found with c(d) <= epsilon and c(D + d) <= e + epsilon. No slot of
-    both streams has more than D + d, and a loss never falls as a density rises (``privacy.accounting.sweep``). So the
-    stream alone costs at most epsilon, and both together cost at most e + epsilon, for any windows of the two and
-    before, at and after a change at any slot. The first bound does not imply the second: two streams may cost more
-    together than the sum of what each costs alone. Neither holds for a change to a belief that mixes more slowly, nor
-    for two changes so close that the chain does not forget in between: the ledger prices those, and may refuse them.
+    At a change less is known of what the slots on one side tell about those on the other (theory section 4, item 5).
+    No window of the stream needs to be at the change: neighbours of it tell less, too. It does not hold for a change to
+    a belief that mixes more slowly: the ledger prices that, and may refuse it.
 
     Args:
         belief: canonical form of the account's belief.
         epsilon: target of the stream.
-        beside: largest density in a slot, and epsilon, of the other stream; zeros where there is none.
 
     Raises:
-        ChainError: no density above 0 keeps within the targets.
+        ChainError: no density above 0 keeps within the target.
     """
     held = belief_from_dict(belief)
     ledger = Ledger(held)
     ledger.switch(0, held)
-    alone, (taken, other) = ledger.density_for(epsilon), beside
-    if not taken or ledger.ceiling(taken + alone / _ROOM) <= other + epsilon:
-        return alone
-    left = (ledger.density_for(other + epsilon) - taken) * _ROOM
-    if not left > 0:
-        raise ChainError(
-            f"epsilon {epsilon:g} leaves no density beside a stream of epsilon {other:g} whose belief may change: use "
-            "a larger epsilon"
-        )
-    return min(alone, left)
+    return ledger.density_for(epsilon)
 
 
 def _check_rare(bounds: MixingBounds, states: int) -> None:
@@ -233,8 +211,7 @@ class Plan:
         scale: exact scale of the noise; the largest.
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         by: what distinguishes the classes of slots that have a histogram each; empty for one histogram of all slots.
-        note: the estimate that the model comes from, which is put on record with the query.
-        also: queries that are registered with it, each under its domain.
+        estimated: the model, where the job estimated it: it is put on record with the query.
         log: where workers log blocks before their rows leave; nowhere if left out.
         lost: how many releases are not on record, where a domain that is registered is to be marked as one that charges
             are missing from, before any window is charged.
@@ -258,8 +235,7 @@ class Plan:
     noise: Noise
     address: StoreAddress
     by: tuple[str, ...] = ()
-    note: Note | None = None
-    also: tuple[tuple[DomainSpec, QuerySpec], ...] = ()
+    estimated: Estimated | None = None
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
     log: BlockLog | None = None

@@ -554,7 +554,7 @@ def _counted_by(held: Registration) -> tuple[object, ...]:
 
 def _nothing_counts(tally: Tally) -> str:
     return (
-        f"source: no reading counts in any window of any series ({words_of(tally)}), so nothing was charged or "
+        f"source: no reading counts in any window of any series ({words_of(tally)}), so no window was charged or "
         "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run with "
         "--even-if-empty to publish windows without readings"
     )

@@ -223,7 +223,7 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
     # series that are left to a source that never ends join when they are first seen
     roster = completed.roster or Roster((), "group" if plan.grouped else "series")
     query = plan.query(completed.schedule, roster, schedule_given=given, roster_given=plan.roster is not None)
-    made = put(plan.domain, query, plan.note, plan.also)
+    made = put(plan.domain, query, plan.estimated)
     # another job may have been first, with ends of its own
     return made if given or made.fresh else _agree(put, plan, made, live=seen is None)
 
@@ -258,7 +258,7 @@ def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, 
         except ValueError:
             raise conflict("windows.stop", _instant(plan, recorded.stop), _instant(plan, stop)) from None
     query = plan.query(schedule, roster, schedule_given=True, roster_given=plan.roster is not None)
-    return put(plan.domain, query, plan.note, plan.also)
+    return put(plan.domain, query, plan.estimated)
 
 
 def _instant(plan: Plan, slot: int | None) -> str | None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
 from ...store.accounts import priced
-from ...store.address import StoreAddress
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...store.store import Store
@@ -247,7 +245,7 @@ def _course(
 ) -> Course:
     """What follows from the ledger as it is; a run stops by the errors of the store."""
     left = not (live or plan.resolved or before.registration is not None)
-    if not account.exists and admitted == 0 and (left or not plan.also):
+    if not account.exists and admitted == 0:
         return _published(0, admitted)  # whatever the data say
     if left:
         if account.exists and roster is not None:
@@ -255,10 +253,6 @@ def _course(
         return Course(None, "the schedule or the roster comes from the data: known once they are read")
     if account.exists:
         return _course_of_record(register(plan, trial=True), len(before.complete))
-    if plan.also:
-        with TemporaryDirectory() as folder:  # queries are registered together, or not at all
-            address = StoreAddress(f"sqlite:///{folder}/ledger.db")
-            return _course_of_record(register(replace(plan, address=address).opened(), trial=True), 0)
     if plan.schedule.stop is None and not live:
         return Course(None, "how many windows there are comes from the data: known once they are read")
     return _published(0, admitted)
@@ -791,14 +785,22 @@ def dry(
         refuse_topics(settings)
     elif settings.source is not None and settings.source.broker is None and settings.readings is not None:
         settings.readings.check_followed()
-    if settings.estimate is None:
+    estimate = settings.estimate
+    if estimate is None:
         plan = make_plan(settings)
     else:
-        from ..estimation import active_query  # noqa: PLC0415 - with Beam, as said above
+        from ..estimation import estimated_plan  # noqa: PLC0415 - with Beam, as said above
+        from ..preflight import Word  # noqa: PLC0415 - likewise
 
-        plan = active_query(settings, live=live).histograms.plan
+        plan = estimated_plan(settings, estimate, None, Word())
     check_plan(plan, live=live or goes_on(settings))
     said = forecast(settings, plan, live=live, history_lost=history_lost, accepted=accepted)
+    if estimate is not None and plan.estimated is None:
+        counting = (
+            f"model.estimate: the run counts first, which costs {estimate.epsilon:g} more, and estimates its model"
+        )
+        still = f"{counting}; noise and loss are said here for model.estimate.start"
+        said = replace(said, cautions=(*said.cautions, still))
     if beam_options and not _workers_here(beam_options, live=live):
         said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
     if as_json:

@@ -223,9 +223,7 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
     if kind == "history-lost":
         what = f"history declared lost: {new} releases were found that are not on record"
     elif kind == "model-estimated":
-        model = said.get("model_id")
-        found = "nothing could be estimated" if model is None else f"model {model}"
-        what = f"model estimated for query {query}: {was['outcome']}, {found}"
+        what = f"model estimated for query {query}: model {said['model_id']}"
     elif kind == SHARING:
         what = f"allowed to have series of domain {_plain(new)}, over another state process"
     elif kind in ("belief-joined", "belief-switched"):

@@ -35,7 +35,7 @@ from ..connectors.files import check_rejects, check_writable, labelled, released
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
 from ..errors import CommandError, ExitCode, explain
-from ..estimation import active_query
+from ..estimation import estimated_plan
 from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
@@ -126,12 +126,10 @@ def run_job(
     check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
-        estimated = settings.estimate is not None
-        plan = (
-            active_query(known, live=False).histograms.plan
-            if estimated
-            else make_plan(known, labelled(known, model_of(known)))
-        )
+        if known.estimate is None:
+            plan = make_plan(known, labelled(known, model_of(known)))
+        else:
+            plan = estimated_plan(known, known.estimate, BATCH, Word(history_lost=history_lost, emptied=made))
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
         return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)
 

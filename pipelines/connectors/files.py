@@ -225,16 +225,11 @@ def ids_in(path: str, settings: Settings) -> list[str]:
 
 def _ids(table: pa.Table, settings: Settings, what: str, why: str) -> list[str]:
     names = set(zip(table["domain"].to_pylist(), table["query"].to_pylist(), strict=True))
-    own = (settings.domain, family_of(settings.query, settings))
-    others = sorted(f"{query} over {domain}" for domain, query in names if (domain, family_of(query, settings)) != own)
+    own = (settings.domain, settings.query)
+    others = sorted(f"{query} over {domain}" for domain, query in names if (domain, query) != own)
     if others:
         raise SettingsError([f"sink: {what} rows of {', '.join(others)}, {why}"])
     return table["release_id"].to_pylist()
-
-
-def family_of(query: str, settings: Settings) -> str:
-    """The settings' query that a query goes on for, if models are estimated in the stream."""
-    return query.split("@", 1)[0] if settings.estimate is not None else query
 
 
 def check_rejects(settings: Settings) -> None:

@@ -1,7 +1,7 @@
 """``quiltstream run --live``: a source that never ends to private histograms on record, window by window.
 
 While it runs, what is on record is looked at every few seconds and printed; a watchdog says when the job has stopped
-producing. A job that its runner failed is begun again, and one that estimates its model, from estimate to estimate.
+producing. A job that its runner failed is begun again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,16 @@ from apache_beam.runners.runner import PipelineState
 
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
-from ...store.address import StoreAddress
 from ...store.errors import StoreUnavailable
-from ...store.specs import Noise
-from ...store.store import Store
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands import STOP_SIGNALS
 from ..commands.run import show, summary_of, with_live
 from ..connectors.files import labelled_so_far
-from ..connectors.job_io import filling, outputs_of
-from ..connectors.live import live_sink
-from ..console import plural, results
+from ..console import results
 from ..errors import AwayError, CommandError, ExitCode
-from ..estimation import ActiveQuery, active_query, decide
-from ..on_record import Memory, with_ledger, with_newest
+from ..estimation import estimated_plan
+from ..on_record import with_ledger, with_newest
 from ..preflight import Word, check_command
 from .flink import APPEAR_S, FlinkJob, RestAway, RestError
 from .job import LiveWay, live_job
@@ -50,7 +45,6 @@ from .monitor import (
     stoppable,
 )
 from .restarts import Restarts, RunnerError, Waits, failure_at_restart, failure_of, is_away
-from .runner import check_ends
 from .watchdog import Say, health_page
 
 _Answer = TypeVar("_Answer")
@@ -66,18 +60,19 @@ def run_live(
 ) -> int:
     """Run a settings file until its schedule ends, its source ends, or somebody stops it; return the exit code."""
     settings = read_settings(path).accepting(accepted)
-    options = check_command(settings, beam_options, LiveWay())
-    if settings.estimate is not None:
-        check_ends(settings, options)
+    way = LiveWay()
+    check_command(settings, beam_options, way)
     say = event_printer(results(), as_json=as_json)
     with with_newest(settings), health_page(settings.live.metrics_port, say):
-        opts = LiveOptions(as_json=as_json, word=Word(history_lost=history_lost))
-        if settings.estimate is not None:
-            # the queries on record are looked for before a job is built
-            known, emptied = with_ledger(settings, history_lost=history_lost)
-            return run_estimating(known, beam_options, replace(opts, word=replace(opts.word, emptied=emptied)))
-        histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
-        return run_to_end(settings, histograms, beam_options, opts).code
+        word = Word(history_lost=history_lost)
+        if settings.estimate is None:
+            histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
+        else:
+            # what is on record is looked for before a job is built
+            settings, emptied = with_ledger(settings, history_lost=history_lost)
+            word = replace(word, emptied=emptied)
+            histograms = PrivateHistograms.of(estimated_plan(settings, settings.estimate, way, word))
+        return run_to_end(settings, histograms, beam_options, LiveOptions(as_json=as_json, word=word))
 
 
 @dataclass(frozen=True)
@@ -87,73 +82,6 @@ class LiveOptions:
     as_json: bool = False  # print lines of JSON, the summary last
     word: Word = field(default_factory=Word)  # about a ledger that lacks what was published
     look_s: float = LOOK_S  # seconds between two looks at what is on record
-    noise: Noise = "private"  # a hook of the tests
-
-
-def run_estimating(settings: Settings, beam_options: Sequence[str], opts: LiveOptions) -> int:
-    """Run a job that estimates its model: from one estimate to the next, each time as its outcome says.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SettingsError: the settings do not make a live job.
-        CommandError: a job failed, cannot be begun or ended, or has nothing for a first estimate.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
-    say = event_printer(results(), as_json=opts.as_json)
-    while True:
-        one = active_query(settings, live=True, noise=opts.noise)
-        end = run_to_end(one.settings, one.histograms, beam_options, opts, until_us=one.until_us)
-        # the operator's word is for what was lost until then; from here on this ledger is known
-        opts = replace(opts, word=Word(forgiven=end.forgiven))
-        settings, one = settings.changed({"ledger_id": end.ledger.store_id}), one.in_ledger(end.ledger)
-        if end.stopped or not one.complete or (one.until is None and not one.ended):
-            return end.code
-        _check_over(end)
-        if end.flink is not None:
-            _fill_sink(one, say)
-        if not one.ended:
-            say("model", decide(settings, one)[1])
-
-
-def _check_over(end: LiveEnd) -> None:
-    """See that nothing of a job is left in its cluster, before another query goes on in its place."""
-    if end.flink is None:
-        return
-    ended = end.flink.ended or end.flink.end()
-    if ended.end != "over":
-        raise CommandError(
-            f"the estimate that is due is not made, because the job before it has to be over first: {ended.text}. "
-            "Then run the command again: what is on record stays, and the estimate is made first",
-            ExitCode(end.code or ExitCode.FAILURE),
-        )
-
-
-def _fill_sink(one: ActiveQuery, say: Say) -> None:
-    """Give the sink what it lacks of a query that is over: its job was cancelled, maybe before it wrote the last rows.
-
-    No later job looks after the sink for this query.
-    """
-    plan = one.histograms.plan
-    with Store(plan.address) as store, filling(outputs_of(one.settings)):
-        held = store.registered(plan.domain.name, plan.query_name)
-        if held is not None:  # a worker that was cancelled may not have logged what it put on record
-            Memory(one.settings).note(store, plan.query_name, held, underway=True)
-        written = 0 if held is None else live_sink(one.settings).complete(store, held)
-    if written:
-        say("sink", f"{plural(written, 'block')} on record had no file in the sink; now they have")
-
-
-@dataclass(frozen=True)
-class LiveEnd:
-    """How a live job ended."""
-
-    code: int  # exit code
-    stopped: bool  # whether somebody stopped it
-    ledger: StoreAddress  # where its ledger is, with its name
-    forgiven: frozenset[str] = frozenset()  # releases of the sink that it went on without, by the operator's word
-    flink: FlinkJob | None = None  # its job in a Flink cluster whose REST address is known
 
 
 def run_to_end(
@@ -161,12 +89,8 @@ def run_to_end(
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
     opts: LiveOptions,
-    *,
-    until_us: int | None = None,
-) -> LiveEnd:
-    """Run a live job until its end, or an instant, and print what it did.
-
-    It may end at the instant ``until_us``, though the schedule goes on.
+) -> int:
+    """Run a live job until its end, print what it did, and return the exit code.
 
     Raises:
         SettingsError: the settings do not make a live job.
@@ -175,15 +99,15 @@ def run_to_end(
     """
     console = results()
     say = event_printer(console, as_json=opts.as_json)
-    job = live_job(settings, histograms, beam_options, opts.word, until_us=until_us)
+    job = live_job(settings, histograms, beam_options, opts.word)
     # every later opening insists on the ledger that this job began with
     ledger = job.follower.store.address
     settings = settings.changed({"ledger_id": ledger.store_id})
     histograms = histograms.in_ledger(ledger, begun=job.begun)
-    ran = Ran(None, stopped=True, flink=job.flink)
+    ran = Ran(None, stopped=True)
     restarts = Restarts(settings.live.restarts, once=settings.source is not None and bool(settings.source.stdin))
     waits = Waits(say)
-    again = partial(_begun_again, settings, histograms, beam_options, until_us, job.forgiven)
+    again = partial(_begun_again, settings, histograms, beam_options, job.forgiven)
     with closing(job.follower):
         try:
             with stoppable():
@@ -199,7 +123,7 @@ def run_to_end(
         print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
         show(console, summary)
-    return LiveEnd(summary.code, ran.stopped, ledger, job.forgiven, ran.flink)
+    return summary.code
 
 
 @dataclass(frozen=True)
@@ -208,7 +132,6 @@ class Ran:
 
     tallies: dict[str, int] | None  # its counters; ``None`` where it reports none
     stopped: bool  # whether somebody stopped it
-    flink: FlinkJob | None  # its job in a Flink cluster whose REST address is known
 
 
 def _run(job: LiveJob, again: Callable[[], LiveJob], restarts: Restarts, waits: Waits, look_s: float) -> Ran:
@@ -268,7 +191,7 @@ def _followed(job: LiveJob, say: Say, look_s: float, *, first: bool) -> Ran:
         raise failure from error
     finally:
         job.let_go()
-    return Ran(tallies, progress.state == PipelineState.CANCELLED, job.flink)
+    return Ran(tallies, progress.state == PipelineState.CANCELLED)
 
 
 def _alone(failure: CommandError, job: LiveJob) -> CommandError:
@@ -361,14 +284,13 @@ def _begun_again(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
-    until_us: int | None,
     forgiven: frozenset[str],
 ) -> LiveJob:
     """The same job once more; its roster is read again, which may have changed meanwhile."""
     plan = histograms.plan
     now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
     chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now, begun=histograms.begun)
-    return live_job(settings, chosen, beam_options, Word(forgiven=forgiven), until_us=until_us)
+    return live_job(settings, chosen, beam_options, Word(forgiven=forgiven))
 
 
 def _check_whole(progress: LiveProgress, job: LiveJob) -> None:

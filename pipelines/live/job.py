@@ -4,8 +4,7 @@ Everything that can be wrong is looked for before anything is made. Then the que
 what it lacks of the record.
 
 :func:`launch` is for launchers that must build a graph and return, such as Dataflow's Flex Templates. What
-``quiltstream run --live`` does while it watches is left out: restarts, the watchdog, and models that are estimated in
-the stream.
+``quiltstream run --live`` does beside is left out: restarts, the watchdog, and models that are estimated first.
 """
 
 from __future__ import annotations
@@ -80,12 +79,8 @@ def live_job(
     histograms: PrivateHistograms,
     beam_options: Sequence[str],
     word: Word = Word(),  # noqa: B008 - a frozen value
-    *,
-    until_us: int | None = None,
 ) -> LiveJob:
     """Build the graph of a live job; its query is put on record first, and the sink gets what it lacks of the record.
-
-    Windows that end by the instant ``until_us`` are its last, though the schedule goes on.
 
     Raises:
         SettingsError: the settings do not make a live job.
@@ -119,8 +114,6 @@ def live_job(
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
     pace = replace(pace, together=reads_here(options))
     pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
-    if until_us is not None:
-        pace = replace(pace, end_us=until_us if pace.end_us is None else min(until_us, pace.end_us))
     pace = source.begun(pace, options)
     topics = source.record(follower.store, follower.registration)
     if topics is not None:
@@ -239,8 +232,8 @@ def _check_elsewhere(settings: Settings) -> None:
     problems: list[str] = []
     if settings.estimate is not None:
         problems.append(
-            "model.estimate is begun anew with each estimate by whoever watches the job, and nobody watches this one: "
-            "name a model file, or run it with quiltstream run --live"
+            "model.estimate reads files here before the job begins, and this one is only handed over: name a model "
+            "file, or run it with quiltstream run --live"
         )
     for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
         if sink is not None and sink.is_files and is_local(settings.path(sink.path)):

@@ -15,12 +15,11 @@ from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 from apache_beam.runners.worker import worker_pool_main
 
-from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...transforms.checks import NOT_LIVE
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError
 from ..runners import on_prism, reads_here, runner_name
-from .flink import LEAVE, OPTION, FlinkJob, RestError, WorkerPool, flink_place, leaves
+from .flink import WorkerPool
 from .lifeline import keep_servers
 
 #: Environment variable that names the program.
@@ -148,43 +147,6 @@ def worker_pool(options: PipelineOptions) -> WorkerPool | None:
     if given.environment_type != "EXTERNAL" or not given.environment_config:
         return None
     return WorkerPool(str(given.environment_config), near=on_prism(options))
-
-
-def check_ends(settings: Settings, options: PipelineOptions) -> None:
-    """See that a job which ends at each estimate, and begins again, can be ended by this command.
-
-    Raises:
-        SettingsError: its runner lets it run on, and the options do not say where it could be ended.
-        CommandError: they do, and there is no answer.
-    """
-    if settings.estimate is None or settings.estimate.every is None or on_prism(options):
-        return
-    place = flink_place(options)
-    if place is None:
-        raise SettingsError(
-            [
-                "model.estimate.every needs a job that this command can end, because each estimate ends the running "
-                f"job, and --runner={runner_name(options)} may let it run on beside the next one: leave the runner out "
-                f"for Prism; on a Flink cluster add {OPTION} so that the job is cancelled there; or leave every out "
-                "and change the belief by hand with quiltstream ledger belief"
-            ]
-        )
-    if leaves(options):
-        raise SettingsError(
-            [
-                f"model.estimate.every ends the running job at each estimate, and {LEAVE} may leave one in the cluster "
-                f"that nobody ends: leave {LEAVE} out, or leave every out"
-            ]
-        )
-    cluster = FlinkJob(place, "")
-    try:
-        cluster.state()
-    except RestError as error:
-        raise CommandError(
-            f"model.estimate.every needs the REST API of {cluster.where}, to end the running job at each estimate: "
-            f"{error}; nothing was charged: see that the cluster runs, and that --flink_master is its REST address",
-            ExitCode.FAILURE,
-        ) from error
 
 
 def check_standard_input(settings: Settings, options: PipelineOptions) -> None:

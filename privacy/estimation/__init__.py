@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .diagnosis import diagnose as diagnose
     from .diagnosis import outside as outside
     from .drift import Drift as Drift
-    from .drift import bounds_of_released as bounds_of_released
     from .drift import drift_test as drift_test
     from .drift import spent_alpha as spent_alpha
     from .per_series import Contractions as Contractions

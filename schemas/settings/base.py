@@ -65,6 +65,9 @@ OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented 
 GONE: dict[str, str] = {
     "back": "released rows are read from the job's sink",
     "rejects.encrypted": "rejects are counted by reason; read them at the source",
+    "model.estimate.every": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
+    "model.estimate.change": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
+    "model.estimate.gap": "nothing is estimated from released rows; give bounds by hand, or estimate from counts",
 }
 
 

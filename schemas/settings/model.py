@@ -1,8 +1,8 @@
-"""The settings of a model that a job estimates itself: from what, how often, and what becomes of a new one.
+"""The settings of a model that a job estimates itself, once, when it begins: from what, and how sure of it.
 
 What an estimate may be made of is the heart of it (theory section 7, item 5): a chain read off the very series that it
-is to protect makes noise and account functions of their secrets. Sound are series outside the domain, rows that were
-released, and transition counts that are released with noise and charged. Anything else is possible and labelled.
+is to protect makes noise and account functions of their secrets. Sound are series outside the domain, and transition
+counts that are released with noise and charged. Anything else is possible and labelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
 STAND_IN = "stand-in"
 
 #: What an estimate is made of, but for files of other series.
-Origin = Literal["counts", "released", "readings"]
+Origin = Literal["counts", "readings"]
 
 
 def _origin(value: Any) -> Any:
@@ -61,18 +61,13 @@ class Estimate(Section):
     from_: Annotated[Origin | OutsideFiles, BeforeValidator(_origin)] = Field(
         alias="from",
         description="files of series outside the domain; counts: noisy transition counts of its own series, charged; "
-        "released: the released rows; readings: its own readings, which makes every loss one 'given the model'",
+        "readings: its own readings, which makes every loss one 'given the model'",
     )
-    every: Duration | None = Field(
-        default=None, description="live: from one estimate to the next, whole windows; left out: once, at the start"
+    over: Duration | None = Field(
+        default=None, description="slots before windows.start whose transitions are counted; only from counts"
     )
     start: str | Bounds | None = Field(
-        default=None, description="the model until the first estimate: a file, or bounds given by hand"
-    )
-    change: Literal["switch", "join"] = Field(
-        default="switch",
-        description="what becomes of another belief: it follows from the next window on, with noise of its own; or it "
-        "joins for the whole history, with the noise as it is",
+        default=None, description="model that counting is charged under: a file, or bounds by hand; only from counts"
     )
     margin: Annotated[Number, Field(ge=0, lt=1)] = Field(
         default=0.1, description="share by which pi_min and gap of an estimate are lowered before they are believed"
@@ -81,44 +76,29 @@ class Estimate(Section):
         default=0.5, description="added to the count of every transition, where counts are exact"
     )
     level: Annotated[Number, Field(gt=0, lt=1)] = Field(
-        default=0.95, description="confidence of the region that noisy counts or released rows leave"
+        default=0.95, description="confidence of the region that noisy counts leave"
     )
     epsilon: Positive | None = Field(
-        default=None, description="what counting for ever costs, beside privacy.epsilon; only from counts"
-    )
-    gap: Annotated[Number, Field(gt=0, le=2)] | None = Field(
-        default=None, description="eigengap of P P*, by hand: released histograms do not show it; only from released"
+        default=None, description="what counting costs, beside privacy.epsilon; only from counts"
     )
 
     @model_validator(mode="after")
     def _whole(self) -> Estimate:
-        origin = self.origin
-        if origin in ("counts", "released"):
-            for name in ("start", "every"):
-                if getattr(self, name) is None:
-                    raise ValueError(
-                        f"from: {origin} has nothing to go by before the first windows are released: give {name}"
-                    )
-        for name, only in (("epsilon", "counts"), ("gap", "released")):
-            if (getattr(self, name) is None) == (origin == only):
-                raise ValueError(f"{name} is needed with from: {only}, and for nothing else")
-        if origin == "readings" and self.change == "join":
-            raise ValueError(
-                "from: readings and change: join: what was published under a sound belief would become 'given the "
-                "model' afterwards; use change: switch, or estimate from outside, counts or released"
-            )
+        for name in ("over", "start", "epsilon"):
+            if (getattr(self, name) is None) == (self.origin == "counts"):
+                raise ValueError(f"{name} is needed with from: counts, and for nothing else")
         return self
 
     def slots(self, grid: SlotGrid) -> int | None:
-        """Slots from one estimate to the next; ``None`` if there is one only.
+        """Slots whose transitions are counted; ``None`` where no table of them is made.
 
         Raises:
-            ValueError: ``every`` is no whole number of slots.
+            ValueError: ``over`` is no whole number of slots.
         """
-        return None if self.every is None else grid.slots_in(parse_duration(self.every), "model.estimate.every")
+        return None if self.over is None else grid.slots_in(parse_duration(self.over), "model.estimate.over")
 
     @property
-    def origin(self) -> Literal["outside", "counts", "released", "readings"]:
+    def origin(self) -> Literal["outside", "counts", "readings"]:
         """What it is made of, as a word."""
         return self.from_ if isinstance(self.from_, str) else "outside"
 

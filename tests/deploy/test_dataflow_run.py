@@ -81,7 +81,7 @@ def test_a_folder_that_is_an_object_without_a_name_is_passed_over(
         ({"source": {"jsonl": "inbox/*.jsonl"}}, "source.jsonl is of this machine"),
         ({"source": {"stdin": "jsonl"}}, "source.stdin is of this machine"),
         (
-            {"model": {"estimate": {"from": "releases", "every": "7d"}}},
+            {"model": {"estimate": {"from": "readings"}}},
             "model.estimate",
         ),
     ],

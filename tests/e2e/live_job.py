@@ -8,7 +8,6 @@ may fire panes that the transform does not ask for, which are noted in ``panes``
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -55,7 +54,6 @@ def main(
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
     from quiltstream.pipelines.live import monitor  # noqa: PLC0415
     from quiltstream.pipelines.live.watchdog import health_page  # noqa: PLC0415
-    from quiltstream.pipelines.on_record import with_ledger  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
     from quiltstream.transforms import private_histograms as publishing  # noqa: PLC0415
@@ -84,16 +82,11 @@ def main(
     read = read_settings(settings)
     opts = job.LiveOptions(as_json=True, look_s=look)
     hidden = "private" if noise == "private" else "none"
-    if read.estimate is not None and noise == "stamped":
-        raise click.UsageError("a job that estimates makes its transforms itself, and none is stamped: --noise none")
     with health_page(read.live.metrics_port, monitor.event_printer(results(), as_json=True)):
-        if read.estimate is not None:
-            known, _ = with_ledger(read)
-            raise SystemExit(job.run_estimating(known, beam_options, replace(opts, noise=hidden)))
         histograms = PrivateHistograms(read, noise=hidden)
         if noise == "stamped":
             stamped.stamp(histograms)
-        raise SystemExit(job.run_to_end(read, histograms, beam_options, opts).code)
+        raise SystemExit(job.run_to_end(read, histograms, beam_options, opts))
 
 
 if __name__ == "__main__":

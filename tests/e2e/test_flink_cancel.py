@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from .estimates_contract import EstimatesContract
 from .flink import FlinkCluster
 from .flink_bench import ENDED, FlinkBench, FlinkRunning
 from .live_bench import Bench, Running, day_of, readings, truth
@@ -135,16 +134,3 @@ def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     assert bench.stopped(again)
     assert bench.counts() == truth(frame, range(4))
     bench.check()
-
-
-class TestFlinkEstimates(EstimatesContract):
-    def new_bench(self, folder: Path, request: pytest.FixtureRequest) -> Bench:
-        return RestBench(folder, request.getfixturevalue("flink_cluster"), request.getfixturevalue("postgres_url"))
-
-    def check_jobs(self, job: Running) -> None:
-        """The job before the estimate was over before the one after it began."""
-        assert isinstance(job, RestRunning)
-        first, then = job.submitted
-        assert first["state"] in ENDED
-        assert then["state"] in ENDED
-        assert first["start-time"] < first["end-time"] <= then["start-time"]

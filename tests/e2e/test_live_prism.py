@@ -1,4 +1,4 @@
-"""The contracts of live jobs on Prism, Beam's local runner, also of those that estimate their own model."""
+"""The contract of live jobs on Prism, Beam's local runner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from .estimates_contract import EstimatesContract
 from .live_bench import Bench
 from .live_contract import LiveContract
 from .prism import prism_arguments
@@ -24,8 +23,4 @@ class OnPrism:
 
 
 class TestPrism(OnPrism, LiveContract):
-    """All of it."""
-
-
-class TestEstimates(OnPrism, EstimatesContract):
     """All of it."""

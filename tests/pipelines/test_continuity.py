@@ -20,12 +20,13 @@ from quiltstream.pipelines.commands import dry_run
 from quiltstream.pipelines.commands import run as batch
 from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.errors import explain
-from quiltstream.pipelines.live import command
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.monitor import Follower
+from quiltstream.pipelines.preflight import Word
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.connectors import FileSink
 from quiltstream.schemas.settings.job import Settings, read_settings
+from quiltstream.schemas.settings.model import Estimate
 from quiltstream.store import Store, StoreAddress
 from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
@@ -441,10 +442,7 @@ def _clock(settings: Settings, plan: Plan) -> Any:
     return policy_of(plan, registration.register(elsewhere), 0, "PrismRunner")
 
 
-def _generation(settings: Settings, plan: Plan) -> Any:
-    given = estimation.ActiveQuery(settings, PrivateHistograms.of(plan), None)
-    return given.complete
-
+ESTIMATE = Estimate.model_validate({"from": "readings"})
 
 #: Every function of the package that opens a ledger which a job may know, and how it is reached.
 OPENINGS: dict[str, Opened | None] = {
@@ -476,13 +474,13 @@ OPENINGS: dict[str, Opened | None] = {
     "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
     "pipelines/commands/ledger.py:_open": None,
     "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
-    "pipelines/live/command.py:_fill_sink": lambda settings, plan: command._fill_sink(
-        estimation.ActiveQuery(settings, PrivateHistograms.of(plan), None), lambda *_: None
-    ),
     "pipelines/live/monitor.py:Follower": _follower,
-    "pipelines/estimation.py:_store": _generation,
-    "pipelines/estimation.py:estimate_at": None,
-    "pipelines/estimation.py:with_counting": None,
+    "pipelines/estimation.py:estimated_plan": lambda settings, _: estimation.estimated_plan(
+        settings, ESTIMATE, None, Word()
+    ),
+    "pipelines/estimation.py:_protected": None,  # once that one has looked
+    "pipelines/estimation.py:_of_counts": None,
+    "pipelines/estimation.py:_drawn": None,
 }
 
 

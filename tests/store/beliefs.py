@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +12,6 @@ import pytest
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.privacy.models.markov_chain import MarkovChain
-from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.model_file import hash_of_series
 from quiltstream.schemas.roster import Roster
@@ -21,14 +19,14 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.domain_changes import Estimated
-from quiltstream.store.errors import EstimateOnRecord, RegistrationConflict
+from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
 from ..depth import STRIDE, boundaries
 from ..present import present
 from .engines import OnLedger
 from .nursery import Nursery
-from .samples import BELIEF, OTHER, SERIES, SIGMA, domain, drafts, query
+from .samples import BELIEF, OTHER, SERIES, domain, drafts, query
 
 FASTER = MixingBounds(pi_min=0.25, gap=0.9)
 SLOWER = MixingBounds(pi_min=0.15, gap=0.6)
@@ -186,102 +184,45 @@ class BeliefContract(OnLedger):
         assert set(batch.column("model_id").to_pylist()) == {"model-2"}
         assert {entry.model_id for entry in store.entries()} == {"model-2"}
 
-    def test_a_query_ends_at_a_switch_and_its_successor_keeps_the_loss(self, store: Store, url: str) -> None:
-        held = store.register(domain(), endless(query()))
-        store.publish(held, drafts(held, windows_of(held, 2)))
-        rows = [batch.to_pylist() for batch in store.releases("homes", "weekly")]
+    def test_an_estimate_goes_on_record_with_its_query_and_its_change_of_belief(self, store: Store, url: str) -> None:
+        held = store.register(domain(budget=2.0), query("counts", windows=2, share=0.5))
+        store.publish(held, drafts(held))
         slot = 96 + 2 * 48
-        change, following = self.follow(held, slot)
-        note = Estimated(slot, "switched", MODEL, following.name)
-        made = store.succeed(held, change, under(change), following, ("weekly", note))
-        assert made.admitted_stop is None
-        assert 1 - 2e-3 < made.reserved_loss <= 1
-        assert made.query.schedule.first == slot
-        ended = present(store.registered("homes", "weekly"))
-        assert (ended.query.schedule.stop, ended.successor) == (slot, following.name)
-        assert list(store.missing(ended)) == []
+        change = switched(slot)
+        following, estimated = endless(query("later", share=0.4), slot), Estimated(MODEL, change)
+        about = under(change, budget=2.0)
+        before = store.summary("homes")
+        assert store.rehearse(about, following, estimated).fresh
+        assert store.summary("homes") == before
+        made = store.register(about, following, estimated)
+        assert (made.fresh, made.belief, made.domain.changes) == (True, 1, (change,))
+        assert store.estimated("homes", "later") == MODEL
+        assert store.estimated("homes", "counts") is None
+        store.publish(made, drafts(made, windows_of(made, 3)))
         with Store(url, create=True) as other:
-            other.publish(made, drafts(made, windows_of(made, 3)))
-            assert other.succeed(held, change, under(change), following).digest == made.digest
-            assert other.estimates("homes", "weekly") == [note]
-        assert [batch.to_pylist() for batch in store.releases("homes", "weekly")] == rows
-        truth = Ledger(BELIEF, 1.0)
+            # a job that begins anew, and another one whose estimate is another one
+            again = other.register(about, following, estimated)
+            assert (again.fresh, again.digest) == (False, made.digest)
+            another = switched(slot, SLOWER)
+            with pytest.raises(StoreError, match="the belief changes at slot 192"):
+                other.register(under(another, budget=2.0), following, Estimated({"belief": {}}, another))
+        kinds = [event[0] for event in store.summary("homes").events]
+        assert kinds == ["belief-switched", "model-estimated"]
+        assert store.estimated("homes", "later") == MODEL
+        truth = Ledger(BELIEF, 2.0)
         truth.switch(slot, FASTER)
-        for entry in store.entries()[2:]:
-            assert entry.query == following.name
         assert store.summary("homes").loss == truth.replay(spans(store.entries()))
-        kinds = [event[0] for event in store.summary("homes").events]
-        assert kinds == ["schedule-ended", "belief-switched", "model-estimated"]
-        for longer in (endless(query()), query(windows=20)):
-            with pytest.raises(RegistrationConflict, match="another one goes on"):
-                store.register(domain(), longer)
 
-    @staticmethod
-    def follow(held: Registration, slot: int, share: float | None = None) -> tuple[BeliefChange, QuerySpec]:
-        """A switch, and a query that goes on with just enough noise for the whole stream to lose 1."""
-        change = switched(slot)
-        sigma = mqm_approx(FASTER, epsilon=1.0).sigma
-        account = Ledger(BELIEF)
-        account.switch(slot, FASTER)
-        account.replay([(96, slot, held.query.epsilon_dp)])
-        stream = held.query.schedule
-        if share is None:
-            from quiltstream.privacy.accounting.schedules import Schedule as Priced  # noqa: PLC0415 - only here
-
-            low, high = sigma / 16, sigma
-            for _ in range(20):
-                sigma = (low + high) / 2
-                loss = account.extended_loss([Priced(stream.size, stream.every, slot, None, 1 / sigma)])
-                low, high = (sigma, high) if loss > 1 else (low, sigma)
-            share = SIGMA / (high * 1.0001)
-        return change, endless(query(f"weekly@{slot}", share=share), slot)
-
-    def test_a_refused_switch_ends_no_query(self, store: Store) -> None:
-        held = store.register(domain(), endless(query()))
-        store.publish(held, drafts(held, windows_of(held, 2)))
-        before = store.summary("homes"), store.registered("homes", "weekly")
-        change, following = self.follow(held, 192, share=9.0)
-        with pytest.raises(BudgetRefused, match="would go on for query 'weekly'"):
-            store.succeed(held, change, under(change), following)
-        change, following = self.follow(held, 144)
-        with pytest.raises(StoreError, match="charged already, up to slot 192"):
-            store.succeed(held, change, under(change), following)
-        change, following = self.follow(held, 193)
-        with pytest.raises(StoreError, match="no window of its schedule ends at slot 193"):
-            store.succeed(held, change, under(change), following)
-        assert (store.summary("homes"), store.registered("homes", "weekly")) == before
-        assert store.estimates("homes", "weekly") == []
-
-    def test_sliding_windows_of_a_successor_query_leave_no_gap(self, store: Store) -> None:
-        half = query(size=48, every=24, share=0.5)
-        held = store.register(domain(budget=2.0), endless(half))
-        store.publish(held, drafts(held, windows_of(held, 3)))
-        slot = 96 + 2 * 24 + 48
-        change = switched(slot)
-        following = endless(query(f"weekly@{slot}", size=48, every=24, share=0.4), 96 + 3 * 24)
-        made = store.succeed(held, change, under(change, budget=2.0), following)
-        store.publish(made, drafts(made, windows_of(made, 2)))
-        starts = [entry.window_start for entry in store.entries()]
-        assert starts == [96, 120, 144, 168, 192]
-
-    def test_concurrent_switches_create_one_successor_query(self, store: Store, url: str) -> None:
-        held = store.register(domain(), endless(query()))
-        change, following = self.follow(held, 144)
-        found: list[Any] = []
-
-        def go_on(name: str) -> None:
-            with Store(url, create=True) as mine:
-                found.append(mine.succeed(held, change, under(change), replace(following, name=name)).query.name)
-
-        threads = [threading.Thread(target=go_on, args=(f"weekly@{number}",)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 4
-        assert len(set(found)) == 1
-        kinds = [event[0] for event in store.summary("homes").events]
-        assert kinds == ["schedule-ended", "belief-switched"]
+    def test_a_query_that_is_refused_changes_no_belief(self, store: Store) -> None:
+        held = store.register(domain(), query("counts", windows=2))
+        store.publish(held, drafts(held))
+        before = store.summary("homes")
+        change = switched(192)
+        for share in (9.0, 900.0):
+            with pytest.raises(BudgetRefused):
+                store.register(under(change), query("later", share=share), Estimated(MODEL, change))
+        assert store.summary("homes") == before
+        assert store.estimated("homes", "later") is None
 
     def test_an_account_that_changes_its_chain_is_never_below_the_definition(self, store: Store) -> None:
         """Theory section 4, item 5: the larger of two stationary accounts would say 15.91, and the loss is 17.06."""
@@ -300,15 +241,6 @@ class BeliefContract(OnLedger):
         larger = max(Ledger(chain).replay((t, t + 1, 3.0) for t in range(6)) for chain in (first, second))
         assert larger < 16 < 17.06 - 0.01 < done.after
         assert store.summary("homes").loss >= done.after
-
-    def test_an_estimate_is_on_record_once_for_its_slot(self, store: Store) -> None:
-        first = Estimated(96, "first", MODEL, "weekly")
-        held = store.register(domain(), query(), ("weekly", first))
-        assert held.fresh
-        store.register(domain(), query(), ("weekly", replace(first, outcome="kept")))
-        assert store.note_estimate("homes", ("weekly", Estimated(144, "kept", {}, "weekly")))
-        assert not store.note_estimate("homes", ("weekly", Estimated(144, "refused", MODEL, "weekly")))
-        assert store.estimates("homes", "weekly") == [first, Estimated(144, "kept", {}, "weekly")]
 
     def test_a_switched_belief_holds_for_the_whole_history_only_after_it_is_added(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), query(share=0.5))
@@ -339,21 +271,6 @@ class BeliefContract(OnLedger):
         assert store.change_belief("homes", joined(SLOWEST)).after == done.after
         assert len(store.summary("homes").events) == 3
 
-    def test_the_first_of_two_estimates_for_one_slot_is_recorded(self, store: Store) -> None:
-        held = store.register(domain(budget=9.0), endless(query(share=0.5)))
-        store.publish(held, drafts(held, windows_of(held, 2)))
-        kept = Estimated(192, "kept", MODEL, "weekly")
-        assert store.note_estimate("homes", ("weekly", kept))
-        before = store.summary("homes"), store.registered("homes", "weekly")
-        change, following = self.follow(held, 192)
-        note = Estimated(192, "switched", MODEL, following.name)
-        with pytest.raises(EstimateOnRecord, match="slot 192"):
-            store.succeed(held, change, under(change, budget=9.0), following, ("weekly", note))
-        with pytest.raises(EstimateOnRecord, match="slot 192"):
-            store.change_belief("homes", joined(), ("weekly", replace(note, outcome="joined", query="weekly")))
-        assert (store.summary("homes"), store.registered("homes", "weekly")) == before
-        assert store.estimates("homes", "weekly") == [kept]
-
     @pytest.mark.parametrize("slot", [None, 192])
     def test_a_belief_change_killed_at_any_boundary_is_atomic(
         self, url: str, nursery: Nursery, slot: int | None
@@ -367,7 +284,7 @@ class BeliefContract(OnLedger):
                 return held.domain.name
 
             def seen_of(name: str) -> Any:
-                return store.summary(name), store.registered(name, "weekly"), store.estimates(name, "weekly")
+                return store.summary(name), store.registered(name, "weekly"), store.registered(name, "later")
 
             name = begun()
             for boundary in boundaries(apart=3):
@@ -388,23 +305,22 @@ class BeliefContract(OnLedger):
         """A change that was made: all of it is on record, and every window can be published once."""
         truth = Ledger(BELIEF, 9.0)
         held = present(store.registered(name, "weekly"))
-        assert len(held.domain.changes) == len(store.estimates(name, "weekly")) == 1
+        assert len(held.domain.changes) == 1
         queries = [held]
         if slot is None:
             truth.add_belief(OTHER)
-            kinds = ["belief-joined", "model-estimated"]
+            kinds = ["belief-joined"]
         else:
             truth.switch(slot, OTHER)
-            kinds = ["schedule-ended", "belief-switched", "model-estimated"]
-            following = present(store.registered(name, str(held.successor)))
-            assert held.query.schedule.stop == following.query.schedule.first == slot
-            queries.append(following)
+            kinds = ["belief-switched", "model-estimated"]
+            assert store.estimated(name, "later") is not None
+            queries.append(present(store.registered(name, "later")))
         assert [event[0] for event in store.summary(name).events] == kinds
         for one in queries:
             store.publish(one, drafts(one))
             assert list(store.missing(one)) == []
         entries = store.entries(name)
-        assert [entry.window_start for entry in entries] == [96 + 48 * number for number in range(6)]
+        assert len(entries) == sum(len(one.query.schedule) for one in queries)
         assert {entry.decision for entry in entries} == {"charged"}
         found = store.summary(name)
         assert found.loss == truth.replay(spans(entries)) <= 9.0

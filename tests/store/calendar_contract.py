@@ -11,17 +11,16 @@ import pytest
 
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
-from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.calendars import Calendar, Unit, local_calendar, shifts_of
 from quiltstream.schemas.slots import Schedule, Window, parse_instant
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.errors import BlockError, RegistrationConflict
-from quiltstream.store.specs import BeliefChange, QuerySpec
+from quiltstream.store.specs import QuerySpec
 
 from ..present import present
 from .engines import OnLedger
 from .proofs import prices, replayed
-from .samples import BELIEF, GRID, SPACE, domain, drafts, going_on, query, seen
+from .samples import BELIEF, GRID, SPACE, domain, drafts, query, seen
 
 
 def slot(instant: str) -> int:
@@ -234,23 +233,3 @@ class CalendarContract(OnLedger):
         store.register(domain(), days())
         with pytest.raises(RegistrationConflict, match=r"windows\.(size|every)"):
             store.register(domain(), days(other))
-
-    def test_calendar_days_continue_after_a_belief_switch_at_the_end_of_a_day(self, store: Store) -> None:
-        held = store.register(domain(budget=3.0), days(by_calendar(last=None)))
-        windows = list(itertools.islice(held.query.schedule.windows(), 6))
-        store.publish(held, drafts(held, windows[:4]))
-        belief = MixingBounds(0.2, 0.8).to_dict()
-        going = going_on(held.query, windows[3].stop)
-        for wrong in (windows[3].stop + 1, windows[2].stop):
-            change = BeliefChange("switched", belief, "model-2", wrong)
-            under = domain(budget=3.0, belief=belief, model_id="model-2")
-            with pytest.raises(StoreError, match=r"no window of its schedule ends|are charged already"):
-                store.succeed(held, change, under, going_on(held.query, wrong))
-        change = BeliefChange("switched", belief, "model-2", windows[3].stop)
-        made = store.succeed(held, change, domain(budget=3.0, belief=belief, model_id="model-2"), going)
-        assert next(made.query.schedule.windows()) == windows[4]
-        store.publish(made, drafts(made, windows[4:]))
-        assert [one.window_stop for one in store.entries()] == [one.stop for one in windows]
-        ended = present(store.registered("homes", "weekly"))
-        assert list(ended.query.schedule.windows()) == windows[:4]
-        assert store.verify().defects == ()

@@ -129,7 +129,8 @@ class PopulationContract(OnLedger):
         for number in (1, 2):
             name = f"homes-{number}"
             tables = query("tables", domain=name, roster=states, mechanism=TRANSITIONS, share=0.1)
-            store.register(*named(name, f"m{number}", budget=2.0), also=[(domain(name, budget=2.0), tables)])
+            store.register(*named(name, f"m{number}", budget=2.0))
+            store.register(domain(name, budget=2.0), tables)
         assert store.summary("homes-1").shares == ()
 
     def test_concurrent_registrations_of_the_same_series_succeed_once(self, store: Store, url: str) -> None:

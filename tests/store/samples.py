@@ -84,17 +84,6 @@ def query(
     return replace(spec, **changes)
 
 
-def going_on(ended: QuerySpec, slot: int) -> QuerySpec:
-    """A query that goes on from a slot where another one ends, with twice its noise."""
-    return replace(
-        ended,
-        name=f"{ended.name}@{slot}",
-        scale=2 * ended.scale,
-        release_epsilon_dp=ended.release_epsilon_dp / 2,
-        schedule=replace(ended.schedule, start=slot),
-    )
-
-
 def block(
     registration: Registration, shard: int, window: Window | None = None, *, low: int = -(10**6), high: int = 10**6
 ) -> NoisyBlock:
@@ -148,7 +137,6 @@ __all__ = [
     "block",
     "domain",
     "drafts",
-    "going_on",
     "query",
     "seen",
     "series_of",

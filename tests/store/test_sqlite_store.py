@@ -337,7 +337,7 @@ def test_a_database_error_shows_only_its_kind(store: Store) -> None:
 def test_a_method_made_of_a_function_is_pickled_and_documented_as_the_stores(store: Store) -> None:
     held = store.register(domain(), query())
     made = [name for name, method in vars(Store).items() if hasattr(method, "__wrapped__")]
-    assert {"price_change", "succeed"} <= set(made)
+    assert {"price_change", "change_belief"} <= set(made)
     for name in made:
         method = getattr(Store, name)
         assert pickle.loads(pickle.dumps(method)) is method

@@ -128,20 +128,24 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
 
 
 def change_job(command: dict[str, Any], boundaries: Boundaries) -> dict[str, Any]:
-    """Let another belief join a domain's, or follow it at a slot with a query that goes on; an estimate leads to it."""
+    """Let another belief join a domain's, or follow it at a slot with an estimate and a query from there on."""
     store = Store(command["url"], wait=30, create=True)
     held = store.registered(command["domain"], "weekly")
     assert held is not None
     slot, belief = command["slot"], samples.OTHER.to_dict()
     change = samples.BeliefChange("joined" if slot is None else "switched", belief, "model-2", slot)
-    at = 192 if slot is None else slot
     if slot is None:
-        note = "weekly", samples.Estimated(at, "joined", {}, "weekly")
-        store.change_belief(command["domain"], change, note)
+        store.change_belief(command["domain"], change)
     else:
-        following = samples.going_on(held.query, at)
-        note = "weekly", samples.Estimated(at, "switched", {}, following.name)
-        store.succeed(held, change, replace(held.domain, belief=belief, model_id="model-2"), following, note)
+        following = replace(
+            held.query,
+            name="later",
+            scale=2 * held.query.scale,
+            release_epsilon_dp=held.query.release_epsilon_dp / 2,
+            schedule=replace(held.query.schedule, start=slot),
+        )
+        about = replace(held.domain, belief=belief, model_id="model-2")
+        store.register(about, following, samples.Estimated({"belief": belief}, change))
     store.close()
     return {"crossed": boundaries.crossed}
 

@@ -107,13 +107,6 @@ def test_bins_that_are_not_unions_of_states_are_refused(tmp_path: Path, bins: li
         settings(tmp_path, bins=bins)
 
 
-def test_an_estimate_from_released_rows_needs_their_states(tmp_path: Path) -> None:
-    estimate = {"from": "released", "gap": 0.3, "every": "7d", "start": {"pi_min": 0.01, "gap": 0.3}}
-    settings(tmp_path, by="hour", model={"estimate": estimate})
-    with pytest.raises(SettingsError, match=r"model\.estimate\.from is released, and bins makes one count of several"):
-        settings(tmp_path, bins=COARSE, model={"estimate": estimate})
-
-
 def test_a_record_whose_bins_are_not_of_its_domain_draws_nothing(tmp_path: Path) -> None:
     plan, spec = spec_of(tmp_path, bins=COARSE)
     with Store(plan.address, create=True) as store:

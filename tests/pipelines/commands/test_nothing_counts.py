@@ -47,7 +47,7 @@ def test_a_run_without_counted_readings_records_nothing_and_can_be_repeated(
     call("run", made.settings).ended(
         5,
         "no reading counts in any window of any series",
-        "nothing was charged or published",
+        "no window was charged or published",
         said,
         "run with --even-if-empty",
     )

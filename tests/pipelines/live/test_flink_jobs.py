@@ -1,8 +1,7 @@
-"""Live jobs on a Flink cluster whose address is known: stopped, begun again and estimated with what runs there over."""
+"""Live jobs on a Flink cluster whose address is known: stopped and begun again with what runs there over."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -19,17 +18,12 @@ from quiltstream.pipelines.live.flink import FlinkJob
 from quiltstream.pipelines.live.monitor import LiveJob
 from quiltstream.pipelines.live.restarts import RunnerError
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 
-from ...present import present
-from .. import estimate_jobs
-from ..jobs import Job, call
+from ..jobs import Job
 from ..live_jobs import Interrupted, Pipeline, Result, graph_of, made, publish_all
 from .flink_api import FlinkApi
-from .flink_jobs import AT_ONCE, FLINK, begun_jobs, followed, in_flink, nowhere
-
-ESTIMATE = {"from": {"csv": "others/*.csv"}, "every": "4d"}
+from .flink_jobs import AT_ONCE, begun_jobs, followed, in_flink, nowhere
 
 
 def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) -> None:
@@ -68,7 +62,7 @@ def test_a_second_signal_does_not_wait_for_the_cluster_and_the_exit_code_stays(
     monkeypatch.setattr(api, "cancel", again)
     monkeypatch.setattr(command, "live_job", in_cluster)
     begun = time.monotonic()
-    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE) == 0
     assert time.monotonic() - begun < 300
     assert api.jobs[job][1] in ("RUNNING", "CANCELLING")
 
@@ -129,76 +123,3 @@ def test_a_job_lost_by_its_cluster_is_resubmitted_and_not_counted_as_a_restart(
         command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE)
     assert len(begun) == 2
     assert "was begun anew and has lost the job" in " ".join(capsys.readouterr().out.split())
-
-
-# Estimates, each of which ends the running job
-
-
-def estimating(folder: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi) -> tuple[Job, list[str]]:
-    """A job whose every submission is in a cluster under a name of its own, and stays there when its runner ends."""
-    one = estimate_jobs.made(folder, ESTIMATE, privacy={"epsilon": 1.0, "budget": 9.0})
-    submitted: list[str] = []
-
-    def submission(*_: object) -> FlinkJob:
-        states = [state for _, state in api.jobs.values()]
-        assert all(state == "CANCELED" for state in states), states
-        submitted.append(f"load-{len(submitted)}")
-        api.add(submitted[-1])
-        return FlinkJob(api.place, submitted[-1])
-
-    monkeypatch.setattr(build, "flink_job", submission)
-    return one, submitted
-
-
-@pytest.mark.usefixtures("ending")
-def test_the_job_before_an_estimate_is_over_in_its_cluster_before_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
-) -> None:
-    one, submitted = estimating(tmp_path, monkeypatch, api)
-    call("run", "--live", one.settings).ended(0)
-    assert submitted == ["load-0", "load-1"]
-    assert api.cancelled == list(api.jobs)[:1]
-    assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
-
-
-@pytest.mark.usefixtures("ending")
-def test_no_estimate_is_made_while_the_earlier_job_may_still_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: FlinkApi
-) -> None:
-    one, submitted = estimating(tmp_path, monkeypatch, api)
-    api.looks = None
-    done = call("run", "--live", one.settings, "--json").ended(
-        1,
-        "the estimate that is due is not made, because the job before it has to be over first",
-        "it was still CANCELLING; look there and cancel it. Then run the command again",
-    )
-    assert [json.loads(line)["kind"] for line in done.out.splitlines()][-1] == "summary"
-    assert submitted == ["load-0"]
-    with Store(f"sqlite:///{one.ledger}", create=False) as store:
-        assert [(found.slot, found.outcome) for found in store.estimates("streets", "daily")] == [(0, "first")]
-        assert present(store.registered("streets", "daily")).successor is None
-    assert estimate_jobs.published(one) == [("daily", day) for day in range(4)]
-    # somebody has cancelled it: the estimate is made first
-    api.jobs = {job: (name, "CANCELED") for job, (name, _) in api.jobs.items()}
-    api.looks, api.cancelled = 0, []
-    call("run", "--live", one.settings).ended(0)
-    assert estimate_jobs.published(one) == [("daily", day) for day in range(8)]
-
-
-def test_no_job_with_estimates_may_be_left_running(tmp_path: Path) -> None:
-    estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
-    one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
-    call("run", "--live", one.settings, "--", FLINK, f"--flink_master={nowhere()}", "--flink_leave").ended(
-        2, "and --flink_leave may leave one in the cluster that nobody ends"
-    )
-
-
-def test_estimates_in_a_stream_need_an_answering_cluster_before_any_record(tmp_path: Path) -> None:
-    estimate = ESTIMATE | {"start": {"pi_min": 0.05, "gap": 0.3}}
-    one = estimate_jobs.made(tmp_path, estimate, ledger="postgresql://nobody@localhost:1/none")
-    place = nowhere()
-    call("run", "--live", one.settings, "--", FLINK, f"--flink_master={place}").ended(
-        1,
-        f"model.estimate.every needs the REST API of the Flink cluster at {place}",
-        "it could not be reached (ConnectionRefusedError); nothing was charged",
-    )

@@ -214,7 +214,7 @@ def test_a_detached_job_is_restarted_after_it_ended(
     monkeypatch.setattr(flink, "_CANCEL_S", 30.0)
     monkeypatch.setattr(command, "APPEAR_S", 0.0)
     monkeypatch.setattr(monitor, "APPEAR_S", 0.0)
-    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE) == 0
     assert (len(begun), api.cancelled) == (2, [])
 
 
@@ -255,6 +255,6 @@ def test_a_stop_between_two_jobs_reports_the_job_left_running(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Restarts, "pause", stopped)
-    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE).code == 0
+    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE) == 0
     assert (len(begun), api.cancelled) == (1, [])
     assert "is left in the Flink cluster" in " ".join(capsys.readouterr().out.split())
