@@ -4,8 +4,8 @@
     arguments of every command, what they print, and their exit codes
 ``commands``
     what each command does, and what all do; imported when it is called, so that help does not wait for Beam
-``preflight``, ``runners``
-    all checks of a job in their order, and Beam as the commands use it
+``preflight``, ``crowded``, ``runners``
+    all checks of a job in their order, that of several readings a slot, and Beam as the commands use it
 ``connectors``
     where a job reads and writes
     what the author of a connector or a payload format imports, and the tests that an author inherits

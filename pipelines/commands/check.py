@@ -39,6 +39,7 @@ from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.sources.files import ReadReadings, RegisterIncrements, are_messages
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
+from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
 from ..runners import read_source
 from .data_preview import (
@@ -258,7 +259,11 @@ def check(settings: Settings) -> Checked:
     if roster is None and isinstance(only, Constant):
         roster = Roster.of([only.constant])
     group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
-    return examine(settings, gather(read_source(settings, group, settings.schedule)), roster)
+    source = read_source(settings, group, settings.schedule)
+    data = gather(source)
+    if source.by_series is None:
+        refuse_crowded_stamps(settings, data.series, data.times)
+    return examine(settings, data, roster)
 
 
 def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:
@@ -396,13 +401,11 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
                 break
         yield text
     step = usual_step(_steps(data), interval) or interval
-    lost = 1 - min(step, interval) / max(step, interval)  # of the readings or of the cells
+    lost = 1 - interval / max(step, interval)  # of the cells
     if lost >= _NEAR:
-        empty = f"about {lost:.0%} of the cells stay empty"
         yield (
             f"most readings of a series are {format_duration(step)} apart, and slots.interval is "
-            f"{format_duration(interval)}: "
-            + ("of the readings in a slot only the latest counts" if step < interval else empty)
+            f"{format_duration(interval)}: about {lost:.0%} of the cells stay empty"
         )
 
 

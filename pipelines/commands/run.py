@@ -34,6 +34,7 @@ from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
 from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
 from ..estimation import estimated_plan
 from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
@@ -204,7 +205,9 @@ class _Batch:
 
     def source(self, settings: Settings, plan: Plan) -> ReadReadings:
         """The reading of the files, which are found, and whose headers are checked, now."""
-        return read_source(settings, plan.group_column, plan.schedule)
+        source = read_source(settings, plan.group_column, plan.schedule)
+        refuse_crowded_files(settings, source)
+        return source
 
     def make_places(self, settings: Settings) -> None:
         """Make the folders of the files, and try to write there."""

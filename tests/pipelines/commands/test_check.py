@@ -183,7 +183,6 @@ def test_a_small_share_is_not_said_to_be_none(tmp_path: Path) -> None:
         (1800, 20, "30min", None),
         (2700, 20, "45min", None),  # of no usual length
         (1801, 0, "30min", None),
-        (1800, 20, "1h", "30min apart, and slots.interval is 1h: of the readings in a slot only the latest counts"),
         (1800, 20, "10min", "30min apart, and slots.interval is 10min: about 67% of the cells stay empty"),
     ],
 )
