@@ -27,6 +27,7 @@ from ..depth import examples
 from .test_cases import REST
 
 SLOT = 1_800
+GAP = 7_200
 ORIGIN = 1_704_067_200
 READINGS = {"series": "meter", "time": "ts", "value": "v", "time_unit": "s"}
 
@@ -148,13 +149,17 @@ def rises(found: list[tuple[int, Fraction | None, int]], given: Any) -> Iterator
         stands = [
             stand
             for at, stand in enumerate(stands)
-            if not (0 < at < len(stands) - 1 and stand[1] < stands[at - 1][1] <= stands[at + 1][1])
+            if not (
+                0 < at < len(stands) - 1
+                and stand[1] < stands[at - 1][1] <= stands[at + 1][1]
+                and stands[at + 1][0] - stands[at - 1][0] <= GAP
+            )
         ]
     for (begin, low), (end, high) in pairwise(stands):
         rise = high - low
         if not net and rise < 0 and "over_end" in given:
             rise += given["over_end"]
-        if end - begin <= 7_200 and (net or 0 <= rise <= given["most"]):
+        if end - begin <= GAP and (net or 0 <= rise <= given["most"]):
             yield begin, end, rise
 
 

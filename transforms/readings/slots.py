@@ -161,14 +161,16 @@ def _united(readings: Covering) -> Covering:
 def _rises(stands: Covering, meter: Meter) -> Covering:
     """The rises between stands that follow each other.
 
-    A stand below the one before, to which the next one returns, was a bad reading; a fall that stays is a gap.
+    A stand below the one before, to which the next one returns within the gap, was a bad reading; a fall that stays is
+    a gap.
     """
     stands = stands.take(np.isfinite(stands.values))
     follows = stands.follows()
     before = np.where(follows, np.roll(stands.values, 1), -np.inf)
     after = np.where(np.roll(follows, -1), np.roll(stands.values, -1), -np.inf)
     if not meter.net:
-        stands = stands.take(~((stands.values < before) & (after >= before)))
+        apart = np.roll(stands.begin_us, -1) - np.roll(stands.begin_us, 1)
+        stands = stands.take(~((stands.values < before) & (after >= before) & (apart <= meter.gap_us)))
         follows = stands.follows()
     rows = np.flatnonzero(follows)
     rise = stands.values[rows] - stands.values[rows - 1]
