@@ -697,33 +697,6 @@ def report(**given: Any) -> None:
     write_report(**given)
 
 
-@main.command(short_help="Derive the whole ledger again; exit code 4 where a row differs.")
-@click.argument("text", metavar="SETTINGS|LEDGER")
-@click.option(
-    "--releases",
-    "published",
-    type=_FILE,
-    multiple=True,
-    help="Published rows to hold against the record: a file or a folder. May be repeated.",
-)
-@_json("everything")
-def audit(**given: Any) -> None:
-    r"""Derive the whole ledger again from its rows, the belief and the settings, by the core alone.
-
-    Every digest, window and loss, the density and the band of every noise, the totals of every release; with settings
-    the query calibrated anew from the belief that they name, and their sink. It passes, or lists the rows that differ
-    and ends with exit code 4. No data is read and nothing is charged.
-
-    \b
-    Examples:
-      quiltstream audit settings.yaml
-      quiltstream audit ledger.db --releases public/releases.parquet --json
-    """
-    from .commands.ledger import audit as derive
-
-    derive(**given)
-
-
 @main.command(short_help="Print the JSON Schema of the settings.")
 @click.option("--gateway", "of_gateway", is_flag=True, help="Of a gateway's settings instead of a job's.")
 def schema(*, of_gateway: bool) -> None:

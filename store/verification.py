@@ -23,7 +23,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from ..privacy.mechanisms.discrete_laplace import epsilon_dp_of
+from ..privacy.mechanisms.histogram import LaplaceHistogram
 from ..privacy.models.markov_chain import ChainError
+from ..schemas.noise_laws import NO_NOISE
+from ..schemas.roster import Roster
 from . import tables
 from .accounts import ledger_of, loss_of, promised, same_loss
 from .codec import (
@@ -31,13 +35,17 @@ from .codec import (
     changes_from_text,
     domain_from_row,
     names_from_bytes,
-    query_schedule,
+    query_from_row,
     roster_from_bytes,
+    scale_text,
 )
 from .errors import StoreDamaged, StoreError
 from .integrity import HEAD_BYTES, Chain, Row, damaged, drawn_of, is_whole, link_of, named
 from .recorded_rows import chained_rows, domain_row, events_of
-from .specs import DomainSpec
+from .specs import TRANSITIONS, DomainSpec, QuerySpec
+
+#: A roster in the place of a query's own, of which no price depends on more than is in the query's row.
+_NOBODY = Roster((), "series")
 
 #: Numbers of missing entries that are named.
 _MOST_TOLD = 10
@@ -161,7 +169,7 @@ class _Reader:
             charges = self._check_chain(domain)
             if priced:
                 self._check_account(domain, charges)
-        self._check_schedules()
+        self._check_queries()
         self._check_blocks()
 
     def compared(self, expected: Mapping[str, Sequence[Head]]) -> Verified:
@@ -304,22 +312,49 @@ class _Reader:
         if not same_loss(recorded, whole) and not (spec.changes and recorded > whole):
             self._tell(tables.domains, domain, f"the loss is {recorded!r}, and by the core {whole!r}")
 
-    def _check_schedules(self) -> None:
-        """See that the entries of each query are those of the first windows of its schedule."""
-        starts: dict[Any, list[Row]] = defaultdict(list)
+    def _check_queries(self) -> None:
+        """See that each query's entries are those of the first windows of its schedule, and derive what they say."""
+        entries: dict[Any, list[Row]] = defaultdict(list)
         for row in self.rows[tables.charges]:
-            starts[row["query_id"]].append(row)
-        for query in self.rows[tables.queries]:
+            entries[row["query_id"]].append(row)
+        reserved: dict[Any, list[Row]] = defaultdict(list)
+        for row in self.rows[tables.reservations]:
+            reserved[row["query_id"]].append(row)
+        for row in self.rows[tables.queries]:
             # a damaged row is told already
             with suppress(StoreError, TypeError, ArithmeticError, ValueError):
-                schedule = query_schedule(query)
-                start = schedule.first
-                for row in sorted(starts[query["id"]], key=itemgetter("window_start")):
-                    window = schedule.window_at(start)
-                    if (row["window_start"], row["window_stop"]) != (window.start, window.stop):
-                        self._tell(tables.charges, row, f"it is not of window {window}, which is the next of its query")
+                query = query_from_row(row, "", _NOBODY)
+                self._check_density(row, query)
+                start = query.schedule.first
+                for entry in sorted(entries[row["id"]], key=itemgetter("window_start")):
+                    window = query.schedule.window_at(start)
+                    if (entry["window_start"], entry["window_stop"]) != (window.start, window.stop):
+                        what = f"it is not of window {window}, which is the next of its query"
+                        self._tell(tables.charges, entry, what)
                         break
-                    start = schedule.start_after(start)
+                    self._check_entry(entry, query.of_length(len(window)), reserved[row["id"]])
+                    start = query.schedule.start_after(start)
+
+    def _check_density(self, row: Row, query: QuerySpec) -> None:
+        """Derive what a release of a query loses from the exact scale of its noise, for each length of its windows."""
+        if query.mechanism in (TRANSITIONS, NO_NOISE):
+            return
+        for one in (query, *map(query.of_length, query.lengths)):
+            density = epsilon_dp_of(one.scale, LaplaceHistogram.sensitivity)
+            if one.release_epsilon_dp != density:
+                self._tell(tables.queries, row, f"a release loses {one.release_epsilon_dp!r}; by its scale {density!r}")
+
+    def _check_entry(self, entry: Row, query: QuerySpec, reserved: list[Row]) -> None:
+        """Hold an entry against its query's noise, what is reserved for that, and the budget."""
+        said, noise = (entry["epsilon_dp"], entry["scale"]), (query.epsilon_dp, scale_text(query.scale))
+        if said != noise:
+            self._tell(tables.charges, entry, f"epsilon_dp and scale are {said!r}; its query has {noise!r}")
+        start, stop, after, budget = (entry[name] for name in ("window_start", "window_stop", "loss_after", "budget"))
+        admitted = any(one["start"] <= start and (one["stop"] is None or stop <= one["stop"]) for one in reserved)
+        charged = entry["decision"] == "charged"
+        if charged != (admitted and after <= budget) and (charged or not same_loss(after, budget)):
+            what = f"it was {entry['decision']}, and by budget and promises it was not to be"
+            self._tell(tables.charges, entry, what)
 
     def _check_blocks(self) -> None:
         """Hold each block against what its charge says was drawn."""
@@ -383,6 +418,8 @@ def _decode(table: sa.Table, row: Row) -> None:
     elif table is tables.domains:
         domain_from_row(row)
         changes_from_text(row["changes"])
+    elif table is tables.queries:
+        query_from_row(row, "", _NOBODY)
     elif table is tables.releases:
         block_from_bytes(row["block"], row["completeness"])
 

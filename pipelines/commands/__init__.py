@@ -11,7 +11,7 @@
 ``demo``, ``show``
     the tour, and released rows as text
 ``ledger``, ``schema``
-    the ledger of record and its audit, and the JSON Schema
+    the ledger of record, and the JSON Schema
 
 Beam's workers, threads, drivers and libraries print tracebacks and texts that may quote a reading: none is shown
 without ``--debug``, and the command says in its own words why a job failed.

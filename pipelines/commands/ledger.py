@@ -1,55 +1,42 @@
-"""``quiltstream ledger`` and ``audit``: show, verify, export, back up, change, and derive again. No Beam.
-
-An audit takes six looks at a ledger, each with how much it held together and the first rows that differ: the record
-itself (digests, chain, which windows, which blocks), with the account by the core alone; what each charge says of its
-query; the noise of each query; each released row; the settings with the belief that they name; and the files that were
-published. No data is read.
-"""
+"""``quiltstream ledger``: show, verify, export, back up and change. No Beam."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-import pyarrow as pa
 from pydantic import ValidationError
 from rich.console import Console
 
 from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.analysis.methods import METHODS
-from ...privacy.mechanisms.discrete_laplace import epsilon_dp_of
-from ...privacy.mechanisms.histogram import LaplaceHistogram, noisy_histogram
 from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import SQLITE_BEGIN, FileError, is_file, is_folder, open_regular, write_whole
+from ...schemas.files import SQLITE_BEGIN, is_file, is_folder, open_regular, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
-from ...schemas.noise_laws import INDEPENDENT, NO_NOISE
-from ...schemas.releases import RELEASE_SCHEMA, rows_from_batch
 from ...schemas.settings.base import Explained, SettingsError, problems_of, read_document, read_text
 from ...schemas.settings.job import Settings, is_settings, read_settings
-from ...schemas.settings.model import Bounds, EstimatedModel
+from ...schemas.settings.model import Bounds
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...schemas.states import StateSpace
-from ...schemas.table_files import released_rows
-from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew, same_loss
+from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew
 from ...store.address import StoreAddress
 from ...store.domain_changes import Changed
 from ...store.errors import BudgetRefused, StoreError
 from ...store.queries import DomainSummary
 from ...store.registration import SHARING
-from ...store.specs import TRANSITIONS, BeliefChange, Registration, bins_of, first_difference
+from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
 from ...store.verification import Head, Verified
-from ...transforms.plan import account_belief, ledger_address, make_plan, of_bounds
+from ...transforms.plan import account_belief, ledger_address, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
@@ -336,8 +323,9 @@ def _show_verified(console: Console, found: Verified) -> None:
     if found.whole:
         paragraph(
             console,
-            "Every row is as it was written, every block that was drawn is there, and the losses are those of the "
-            "core. Keep the heads elsewhere: --expect DOMAIN=HEAD tells later whether anything was changed since.",
+            "Every row is as it was written, every block that was drawn is there, each charge is what the noise of its "
+            "query costs, and the losses are those of the core. Keep the heads elsewhere: --expect DOMAIN=HEAD tells "
+            "later whether anything was changed since.",
         )
 
 
@@ -535,192 +523,3 @@ def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, o
         return account_belief(method, given, states.size).to_dict()
     except ChainError as error:
         raise CommandError(f"{path}: {error}") from error
-
-
-#: So many differences of one look are listed.
-_LISTED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that is not as it is derived."""
-
-    row: str  # which row, by its names
-    what: str  # what it says, and what is derived
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What one look compared."""
-
-    name: str
-    compared: str  # what was held together, in words
-    differences: tuple[Difference, ...]  # every one that was found; empty where all agrees
-
-
-def audit(text: str, published: Sequence[Path], *, as_json: bool) -> None:
-    """Derive a ledger again and print what differs; settings say which belief and which noise there must be."""
-    settings = settings_of(text)
-    with _open(text) as store:
-        looks = list(_looks(store, settings, published))
-    failed = [look for look in looks if look.differences]
-    if as_json:
-        print_json({"passed": not failed, "looks": [asdict(look) for look in looks]})
-    else:
-        _print(looks)
-    if failed:
-        first = failed[0].differences[0]
-        raise CommandError(
-            f"audit: {plural(sum(len(look.differences) for look in failed), 'difference')}; the first: {first.row}: "
-            f"{first.what}",
-            ExitCode.STORE,
-        )
-
-
-def _print(looks: Sequence[Look]) -> None:
-    console = results()
-    heading(console, "Derived again")
-    facts(console, [(look.name, f"{'differs' if look.differences else 'agrees'}: {look.compared}") for look in looks])
-    for look in looks:
-        for one in look.differences[:_LISTED]:
-            console.print(f"  {look.name}: {one.row}: {one.what}", soft_wrap=True)
-        if len(look.differences) > _LISTED:
-            console.print(f"  {look.name}: and {len(look.differences) - _LISTED:,} more", soft_wrap=True)
-    if not any(look.differences for look in looks):
-        paragraph(console, "Pass: every number on record follows from the rows, the belief and what was compared.")
-
-
-def _looks(store: Store, settings: Settings | None, published: Sequence[Path]) -> Iterator[Look]:
-    # what is published or charged meanwhile is in everything that is read later
-    files = _published(settings, published)
-    found = store.verify()
-    rows = ", ".join(f"{number:,} {name.removeprefix('quiltstream_')}" for name, number in found.rows.items() if number)
-    damage = tuple(Difference(f"{one.table}: {one.row}", one.what) for one in found.defects)
-    yield Look("record", f"digests, chain, windows and blocks of {rows}; every loss by the core", damage)
-    if damage:
-        return  # what follows reads rows that may be damaged
-    names = [pair for pair, held in _registered(store).items() if held.query.mechanism != TRANSITIONS]
-    tables = [pa.Table.from_batches(store.releases(*pair), RELEASE_SCHEMA) for pair in names]
-    released = {row["release_id"]: row for table in tables for row in rows_from_batch(table)}
-    entries = store.entries()
-    registered = _registered(store)
-    differs = tuple(charges_that_differ(entries, registered))
-    yield Look("charges", f"density and decision of {len(entries):,} charges and refusals", differs)
-    differs = tuple(noise_that_differs(registered))
-    yield Look("noise", f"density and band by the exact scale; queries: {len(registered)}", differs)
-    differs = tuple(releases_that_differ(released, entries))
-    yield Look("releases", f"losses and totals of {plural(len(released), 'released row')}", differs)
-    if settings is not None:
-        yield _settings(settings, registered)
-    yield from _against_record(files, released)
-
-
-def _registered(store: Store) -> dict[tuple[str, str], Registration]:
-    return {pair: held for pair in store.queries() if (held := store.registered(*pair)) is not None}
-
-
-def charges_that_differ(
-    entries: Sequence[LedgerEntry], registered: dict[tuple[str, str], Registration]
-) -> Iterator[Difference]:
-    """What each entry says of its query: the density that is charged, and a decision that follows from the numbers."""
-    for entry in entries:
-        held, row = registered[entry.domain, entry.query], f"entry {entry.sequence} of domain {entry.domain!r}"
-        charged = held.query.of_length(entry.window_stop - entry.window_start).epsilon_dp
-        if entry.epsilon_dp != charged:
-            yield Difference(row, f"epsilon_dp is {entry.epsilon_dp!r}, and its query is charged {charged!r}")
-        fits = entry.loss_after <= entry.budget or same_loss(entry.loss_after, entry.budget)
-        over = held.admitted_stop is not None and entry.window_stop > held.admitted_stop
-        if entry.decision == "charged" and not fits:
-            yield Difference(row, f"it was charged, and {entry.loss_after!r} is above {entry.budget:g}")
-        if entry.decision == "refused" and fits and not over:
-            yield Difference(row, f"it was refused, and {entry.loss_after!r} is not above {entry.budget:g}")
-
-
-def noise_that_differs(registered: dict[tuple[str, str], Registration]) -> Iterator[Difference]:
-    """What each query says of its noise: the density of its scale, and the band of its law."""
-    for (domain, name), held in registered.items():
-        row = f"query {name!r} of domain {domain!r}"
-        if held.query.mechanism in {TRANSITIONS, NO_NOISE}:
-            continue
-        for query in (held.query, *map(held.query.of_length, held.query.lengths)):
-            density = epsilon_dp_of(query.scale, LaplaceHistogram.sensitivity)
-            if query.release_epsilon_dp != density:
-                yield Difference(row, f"a release loses {query.release_epsilon_dp!r} a slot; by its scale {density!r}")
-            law = noisy_histogram(query.noise_law, bins_of(held).size, query.scale)
-            said, band = query.header.get("half_width_95"), law.half_width(0.95)
-            if said != band:
-                yield Difference(row, f"half_width_95 is {said!r}; by the law of its noise {band!r}")
-
-
-def releases_that_differ(released: dict[str, dict[str, Any]], entries: Sequence[LedgerEntry]) -> Iterator[Difference]:
-    """What each released row says of its charge, and that counts whose noise keeps a total add up to it."""
-    # of one window there are several where ledgers were merged
-    losses = {(one.domain, one.query, one.start_us, one.loss_before, one.loss_after) for one in entries}
-    said = itemgetter("domain", "query", "window_start", "loss_before", "loss_after")
-    for name, row in released.items():
-        if said(row) not in losses:
-            yield Difference(f"release {name}", "its losses are not those of its charge")
-        keeps = row["noise_law"] not in {INDEPENDENT, NO_NOISE} and row["total"] is not None
-        if keeps and sum(row["counts"]) != row["total"]:
-            yield Difference(f"release {name}", f"its counts add up to {sum(row['counts'])}, not {row['total']}")
-
-
-def _settings(settings: Settings, registered: dict[tuple[str, str], Registration]) -> Look:
-    """The query that the settings and their belief make, calibrated anew, against the one on record."""
-    held = registered.get((settings.domain, settings.query))
-    row = f"query {settings.query!r} of domain {settings.domain!r}"
-    if held is None:
-        return Look("settings", row, (Difference(row, "the settings name it, and it is not on record"),))
-    if isinstance(settings.model, EstimatedModel):
-        return Look("settings", f"{row}: not compared, the job estimates its belief itself", ())
-    plan = make_plan(settings).with_multiplicity(held.query.most)
-    made = plan.query(
-        held.query.schedule,
-        plan.roster or held.query.roster,
-        schedule_given=False,
-        roster_given=plan.roster is not None,
-    )
-    domain = held.domain.under(held.belief)
-    differs = first_difference(held.query.frozen_fields(domain), made.frozen_fields(plan.domain))
-    compared = f"belief, states, slots and noise of {row}, calibrated anew"
-    if differs is None:
-        return Look("settings", compared, ())
-    field, was, now = first_difference(held.query.as_set(domain), made.as_set(plan.domain)) or differs
-    return Look("settings", compared, (Difference(row, f"{field} is {_short(was)}; by the settings {_short(now)}"),))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - a line
-
-
-def _published(settings: Settings | None, published: Sequence[Path]) -> dict[Path, pa.Table | FileError]:
-    """The rows of files, or why they cannot be read."""
-    paths = list(published)
-    if settings is not None and settings.sink is not None and settings.sink.is_files:
-        sink = Path(settings.path(settings.sink.path))
-        paths += [sink] if is_file(sink) or is_folder(sink) else []
-    return {path: _rows_in(path) for path in paths}
-
-
-def _rows_in(path: Path) -> pa.Table | FileError:
-    try:
-        return released_rows([path])
-    except FileError as error:
-        return error
-
-
-def _against_record(files: Mapping[Path, pa.Table | FileError], released: dict[str, dict[str, Any]]) -> Iterator[Look]:
-    """The rows of files against those on record."""
-    for path, table in files.items():
-        if isinstance(table, FileError):
-            yield Look("published", str(path), (Difference(str(path), str(table)),))
-            continue
-        rows, found = rows_from_batch(table), list[Difference]()
-        for row in rows:
-            name, held = f"release {row['release_id']}", released.get(row["release_id"])
-            if held is None:
-                found.append(Difference(name, "is published and not on record"))
-            elif fields := [one for one, value in row.items() if value != held[one]][:3]:
-                found.append(Difference(name, f"{', '.join(fields)} differ from the record"))
-        yield Look("published", f"{plural(len(rows), 'row')} of {path} against the record", tuple(found))

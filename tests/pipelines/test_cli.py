@@ -45,7 +45,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "plan",
         "show",
         "report",
-        "audit",
         "ledger",
         "ledger show",
         "ledger export",

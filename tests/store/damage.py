@@ -34,7 +34,7 @@ def fill(store: Store) -> list[Registration]:
     store.publish(first, drafts(first, windows_of(first)[2:3]))
     store.change_belief("homes", BeliefChange("joined", WEAKER.to_dict(), "model-2"))
     store.note_history_lost("homes", releases=3)
-    second = store.register(domain("shops", budget=0.5), query(domain="shops", size=4, windows=6))
+    second = store.register(domain("shops", budget=0.33), query(domain="shops", size=4, windows=6))
     store.publish(second, drafts(second))
     found = [store.registered(*names) for names in store.queries()]
     return [one for one in found if one is not None]

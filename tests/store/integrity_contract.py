@@ -102,6 +102,31 @@ class IntegrityContract(OnLedger):
         assert "by the core" in defect.what
         assert "0.25" in defect.what
 
+    def test_densities_rewritten_with_all_digests_disagree_with_the_scale(self, store: Store) -> None:
+        """As if a query had cost half as much: in its charges, and then in its own row too."""
+        fill(store)
+        for table, names, said in (
+            (tables.charges, ("epsilon_dp",), "its query has"),
+            (tables.queries, ("epsilon_dp", "release_epsilon_dp"), "by its scale"),
+        ):
+            with store._database().write() as connection:
+                for row in rows_of(connection, table):
+                    for name in names:
+                        put_value(connection, table, row["id"], name, row[name] / 2)
+                reseal(connection)
+            assert any(said in defect.what for defect in store.verify().defects if defect.table == table.name)
+
+    @pytest.mark.parametrize("decision", ["charged", "refused"])
+    def test_a_decision_rewritten_with_all_digests_is_detected(self, store: Store, decision: str) -> None:
+        fill(store)
+        with store._database().write() as connection:
+            rows = [row for row in rows_of(connection, tables.charges) if row["domain_id"] == 2]
+            number = next(row["id"] for row in rows if row["decision"] != decision)
+            put_value(connection, tables.charges, number, "budget", 9.0)
+            put_value(connection, tables.charges, number, "decision", decision)
+            reseal(connection)
+        assert any("it was not to be" in defect.what for defect in store.verify().defects)
+
     def test_a_removal_with_recomputed_digests_is_detected_by_an_external_head(self, store: Store) -> None:
         fill(store)
         heads = store.verify().heads
@@ -139,7 +164,7 @@ def examined(store: Store) -> Examined:
     """What is on record of the domain with a refused window."""
     held = present(store.registered("shops", "weekly"))
     windows = [(window.start, window.stop) for window in windows_of(held)]
-    return examine(store, "shops", "weekly", belief=BELIEF, budget=0.5, windows=windows, keys=series_of("shops"))
+    return examine(store, "shops", "weekly", belief=BELIEF, budget=0.33, windows=windows, keys=series_of("shops"))
 
 
 Done = list[tuple[Registration, list[Window]]]

@@ -98,7 +98,7 @@ def test_the_command_that_raises_a_budget_names_a_domain_that_begins_with_a_hyph
 @pytest.mark.parametrize(
     "words",
     [
-        *(["audit"], ["ledger", "show"], ["ledger", "verify"], ["ledger", "budget", "streets", "2", "--yes"]),
+        *(["ledger", "show"], ["ledger", "verify"], ["ledger", "budget", "streets", "2", "--yes"]),
         *(["ledger", "export", "-o", "out"], ["ledger", "backup", "-o", "out"]),
     ],
     ids=" ".join,
@@ -108,8 +108,7 @@ def test_settings_with_the_id_of_another_ledger_are_refused(
 ) -> None:
     monkeypatch.chdir(copy.folder)
     change(copy, ledger_id="0" * 32)
-    at = 2 if words[0] == "ledger" else 1
-    call(*words[:at], "settings.yaml", *words[at:]).ended(4, "The ledger of this job has the id 00000000")
+    call(*words[:2], "settings.yaml", *words[2:]).ended(4, "The ledger of this job has the id 00000000")
     assert not Path("out").is_file()
 
 
