@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from quiltstream.store import BlockToPublish, BudgetRefused, Store, StoreError, tables
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration
 
 from ..present import present
+from .damage import rewriting
 from .forging import reseal
 from .proofs import Registered, never, partial, prices, windows_of
 from .samples import domain, drafts, query
@@ -95,7 +97,7 @@ class BudgetContract(Registered):
 
     def test_the_budget_is_enforced_again_when_a_window_is_charged(self, store: Store) -> None:
         held = store.register(domain(budget=0.3), partial())
-        with store._database().write() as connection:
+        with rewriting(store) as connection:
             connection.execute(tables.reservations.update().values(stop=None))
             reseal(connection)
         store.publish(held, drafts(held))
@@ -109,7 +111,7 @@ class BudgetContract(Registered):
         self, store: Store, registration: Registration
     ) -> None:
         store.publish(registration, drafts(registration, shards=[0]))
-        with pytest.raises(StoreError), store._database().write() as connection:
+        with pytest.raises(IntegrityError), rewriting(store) as connection:
             connection.execute(tables.charges.update().values(loss_after=1.5))
         prices(store.entries(), 1.0)
 

@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Registration, Store, StoreAddress, tables
+from quiltstream.store import Registration, Store, tables
 from quiltstream.store.specs import BeliefChange
 
 from .samples import SERIES, domain, drafts, query
@@ -46,9 +46,9 @@ def windows_of(held: Registration) -> list[Window]:
 
 
 @contextmanager
-def rewriting(url: str) -> Generator[Connection]:
+def rewriting(store: Store) -> Generator[Connection]:
     """A transaction of somebody who may write to the database, past the store and all that it checks."""
-    with sa.create_engine(StoreAddress(url).resolve(), poolclass=NullPool).begin() as connection:
+    with sa.create_engine(store.address.resolve(), poolclass=NullPool).begin() as connection:
         yield connection
 
 

@@ -20,6 +20,7 @@ from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
 from ..present import present
+from .damage import rewriting
 from .forging import reseal
 from .proofs import Registered, never, prices, replayed, windows_of
 from .samples import SERIES, block, domain, drafts, query, seen
@@ -199,7 +200,7 @@ class PublishingContract(Registered):
         self, store: Store, registration: Registration, column: str, value: Any
     ) -> None:
         store.publish(registration, drafts(registration, shards=[0]))
-        with store._database().write() as connection:
+        with rewriting(store) as connection:
             connection.execute(tables.charges.update().values({column: value}))
             reseal(connection)
         with pytest.raises(ChargeMismatch, match=re.escape(repr(value))):

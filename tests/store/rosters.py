@@ -18,12 +18,11 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, tables
 from quiltstream.store.errors import ChargeMismatch, RegistrationConflict, RosterChanged
-from quiltstream.store.recorded_rows import roster_digest
-from quiltstream.store.registration import Registrar
 from quiltstream.store.specs import Registration
 
 from ..depth import boundaries
 from ..present import present
+from .damage import rewriting
 from .engines import OnLedger
 from .nursery import Nursery
 from .samples import BELIEF, SERIES, domain, drafts, query, seen
@@ -48,7 +47,7 @@ def published_keys(store: Store) -> dict[int, list[str]]:
 def charged(store: Store) -> list[tuple[int, str]]:
     """(first slot, digest of its roster) of every charge, as the table has them."""
     charges, rosters = tables.charges, tables.rosters
-    with store._database().read() as connection:
+    with rewriting(store) as connection:
         rows = connection.execute(
             sa.select(charges.c.window_start, rosters.c.digest)
             .join(rosters, rosters.c.id == charges.c.roster_id)
@@ -59,7 +58,7 @@ def charged(store: Store) -> list[tuple[int, str]]:
 
 def recorded(store: Store) -> list[str]:
     """Digests of all rosters on record."""
-    with store._database().read() as connection:
+    with rewriting(store) as connection:
         return sorted(connection.scalars(sa.select(tables.rosters.c.digest)))
 
 
@@ -217,23 +216,6 @@ class RosterContract(OnLedger):
         store.register(domain(), query())
         with pytest.raises(RegistrationConflict, match="given_model"):
             store.register(domain(), query(roster=JOINED, given_model=True))
-
-    def test_the_first_of_two_concurrent_roster_changes_is_recorded(self, store: Store) -> None:
-        store.register(domain(), query())
-        with store._database().read() as connection:
-            looked = roster_digest(connection, "homes", "weekly")
-        with store._database().write() as connection:
-            won = Registrar(connection, looked).register(domain(), query(roster=JOINED))
-        with (
-            pytest.raises(RegistrationConflict, match="another job changed the roster") as refusal,
-            store._database().write() as connection,
-        ):
-            Registrar(connection, looked).register(domain(), query(roster=LEFT))
-        assert refusal.value.field == "roster"
-        # one that meant the same is told nothing
-        with store._database().write() as connection:
-            assert Registrar(connection, looked).register(domain(), query(roster=JOINED)) == won
-        assert store.registered("homes", "weekly") == won
 
     def test_processes_that_change_the_roster_at_once_leave_one_of_their_rosters(
         self, fresh_urls: Iterator[str], nursery: Nursery

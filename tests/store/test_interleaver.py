@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy.engine import Connection
@@ -35,11 +34,10 @@ from quiltstream.store import (
 )
 from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import BARE, WRITES, Database
-from quiltstream.store.publishing import Publisher
 
 from ..depth import NIGHT
 from ..present import present
-from .interleaver import KILL, Anew, Recalled, Scenario, Stage, Turns, bytes_once, explore
+from .interleaver import KILL, Anew, Recalled, Scenario, Stage, bytes_once, explore
 from .scenarios import BELIEFS, BUDGET, DAMAGE, FIRST, RACE, ROSTERS, VANISH
 
 #: How many of every hundred schedules a scenario gets: the dearest ones fewer.
@@ -113,30 +111,6 @@ def finds(stage: Stage) -> str:
     return f"{type(found.failure).__name__}: {found.failure}"
 
 
-def test_a_block_kept_before_its_charge_is_found(
-    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage, publish = staged(RACE), Store.publish
-
-    def keep_then_charge(store: Store, held: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
-        database = store._database()
-        with database.raw_sqlite() as connection:
-            connection.execute("PRAGMA foreign_keys=OFF")
-        with database.write() as connection:
-            kept = connection.execute(tables.releases.select()).all()
-            known = {(row.window_start, row.shard) for row in kept}
-            new = {(draft.window.start, draft.shard): draft for draft in drafts}
-            fresh = {place: draft for place, draft in new.items() if place not in known}
-            query = connection.scalar(tables.queries.select().with_only_columns(tables.queries.c.id))
-            charges: dict[int, Any] = {start: {"id": 0, "entry_id": "", "drawn": None} for start, _ in fresh}
-            if fresh and query is not None:
-                Publisher(connection, {})._insert(held, query, charges, fresh)
-        return publish(store, held, drafts)
-
-    monkeypatch.setattr(Store, "publish", keep_then_charge)
-    assert "has no charge that paid for it" in finds(stage)
-
-
 @pytest.mark.parametrize(
     ("options", "breaks"),
     [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken")],
@@ -177,39 +151,3 @@ def test_a_state_that_only_lasts_from_one_statement_to_the_next_is_found(
     assert stage.run([]).failure is None
     monkeypatch.setattr(Store, "publish", keep_and_take_back)
     assert "has no charge that paid for it" in str(stage.run([]).failure)
-
-
-def test_the_ledger_is_checked_after_each_commit(staged: Callable[[Scenario], Stage]) -> None:
-    """What one job publishes in so many transactions gives so many states, and each is checked."""
-    stage = staged(RACE)
-    assert stage.run([]).failure is None
-    assert stage._watch.states == 1 + 2  # as prepared, and after each of the two windows; what is found is no state
-
-
-@pytest.mark.night
-def test_a_block_of_a_transaction_that_was_not_committed_is_found(
-    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remembered: dict[Any, Any] = {}
-    insert, on_record, run = Publisher._insert, Publisher._on_record, Stage.run
-
-    def remember(publisher: Publisher, held: Registration, query_id: int, charges: Any, drafts: Any) -> Any:
-        kept = insert(publisher, held, query_id, charges, drafts)
-        remembered.update({(query_id, *place): block for place, block in kept.items()})
-        return kept
-
-    def read_anything(publisher: Publisher, held: Registration, domain: Any, places: set[Any]) -> Any:
-        query_row, charges, blocks = on_record(publisher, held, domain, places)
-        dirty = {place: remembered.get((query_row["id"], *place)) for place in places if place[0] in charges}
-        return query_row, charges, {place: block for place, block in dirty.items() if block is not None} | blocks
-
-    def forget(stage: Stage, schedule: Any) -> Turns:
-        remembered.clear()
-        return run(stage, schedule)
-
-    stage = staged(RACE)
-    monkeypatch.setattr(Stage, "run", forget)
-    monkeypatch.setattr(Publisher, "_insert", remember)
-    monkeypatch.setattr(Publisher, "_on_record", read_anything)
-    assert stage.run([]).failure is None
-    assert "is not on record" in finds(stage)

