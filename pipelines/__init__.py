@@ -12,7 +12,7 @@
 ``live``
     jobs that do not end
 ``estimation``, ``drift``
-    models that a job estimates itself and the queries that follow each other for them, drift tests of released rows
+    models that a job estimates itself, drift tests of released rows
 ``report``
     ``quiltstream report``: its contents, figures and page
 ``gateway``

@@ -159,6 +159,25 @@ def ledger_belief(*, yes: bool, **given: Any) -> None:
     change_belief(**given, ask=not yes)
 
 
+@ledger.command("drift")
+@_LEDGER
+@click.argument("domain")
+@click.argument("query")
+def ledger_drift(**given: str) -> None:
+    r"""Say which stretches of released rows contradict the belief in force; it costs nothing, and may be published.
+
+    Each stretch is of whole windows of a week or more. All looks for ever raise a false alarm with probability 0.001 at
+    most.
+
+    \b
+    Example:
+      quiltstream ledger drift settings.yaml london-feeder weekly-load
+    """
+    from .commands.ledger import drift
+
+    drift(**given)
+
+
 @ledger.command("backup")
 @_LEDGER
 @click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")

@@ -1,9 +1,8 @@
-"""Drift of a live job, tested on its released rows alone (``privacy.estimation.drift``).
+"""Drift of a query, tested on its released rows alone (``privacy.estimation.drift``).
 
 The test costs nothing, and its result may be published. There is one look for every stretch of whole windows of a week
-or more, numbered from the first window of the schedule; a look that is made again after a restart reads the same rows,
-and all looks for ever raise a false alarm with probability 0.001 at most. A stretch in which the belief changes is not
-looked at.
+or more, numbered from the first window of the schedule; a look that is made again reads the same rows, and all looks
+for ever raise a false alarm with probability 0.001 at most. A stretch in which the belief changes is not looked at.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from ..schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ..schemas.states import StateSpace
 from ..store.specs import TRANSITIONS, Registration, classes_of, layout_of, total_is_public
 from ..store.store import Store
+from .errors import CommandError
 
 Ints = npt.NDArray[np.int64]
 
@@ -109,94 +109,74 @@ def stretches_by(schedule: Schedule, grid: SlotGrid, slot: int) -> int:
     return schedule.ended_by(slot) // windows
 
 
-class DriftWatch:
-    """Looks at each stretch from a slot on once, when all its windows are on record, and at the last one before it."""
+def looked_at(store: Store, held: Registration) -> tuple[int, list[str]]:
+    """How many stretches of a query on record were judged, and what they say that contradict the belief.
 
-    def __init__(self, store: Store, registration: Registration, first_missing: int | None) -> None:
-        self._store = store
-        self._held = registration
-        self._grid = SlotGrid(**registration.domain.grid)
-        # what was charged last may be so after the last look of the job before
-        self._next = 1 if first_missing is None else max(1, self._whole(first_missing))
-        self._never = _never(registration)
-        self._told: str | None = None
+    Raises:
+        CommandError: none can be judged.
+        StoreError: the ledger cannot be read.
+    """
+    why = _never(held)
+    if why is not None:
+        raise CommandError(f"query {held.query.name!r}: drift is {why}; see docs/estimates.md")
+    grid, schedule = SlotGrid(**held.domain.grid), held.query.schedule
+    missing = next(store.missing(held), None)
+    over = stretches_by(schedule, grid, schedule.covered.stop if missing is None else missing[0].start)
+    judged, news = 0, list[str]()
+    for number in range(1, over + 1):
+        stretch = stretch_of(schedule, grid, number)
+        found = _judged(store, held, stretch, number)
+        if found is None or not found.judged:
+            continue
+        judged += 1
+        if found.drifted:
+            news.append(_text(held, grid, stretch, found))
+    return judged, news
 
-    def _whole(self, slot: int) -> int:
-        """How many stretches are over at a slot."""
-        return stretches_by(self._held.query.schedule, self._grid, slot)
 
-    def look(self, first_missing: int | None) -> list[tuple[str, str]]:
-        """What the stretches say that are complete now, if they contradict the belief, or why none can be judged.
-
-        Returns:
-            Kinds of news, and the news.
-
-        Raises:
-            StoreError: the ledger cannot be read.
-        """
-        query = self._held.query
-        if query.mechanism in ("none", TRANSITIONS):
-            return []
-        end = first_missing
-        if end is None:
-            end = query.schedule.covered.stop
-        news: list[tuple[str, str]] = []
-        why = self._never
-        for number in () if why else range(self._next, self._whole(end) + 1):
-            found = self.judge(number)
-            if found is not None and found.drifted:
-                news.append(("drift", self._text(number, found)))
-            elif found is not None and not found.judged:
-                why = found.reason
-        self._next = max(self._next, self._whole(end) + 1)
-        if why is not None and why != self._told:
-            self._told = why
-            news.append(("model", f"drift is {why}; see docs/estimates.md"))
-        return news
-
-    def judge(self, number: int) -> Drift | None:
-        """One stretch against every belief that holds; ``None`` where rows are missing, or no belief holds in all."""
-        held = self._held
-        stretch = stretch_of(held.query.schedule, self._grid, number)
-        found = published_between(self._store, held, stretch)
-        if found is None:
-            return None
-        beliefs = [_believed(history, stretch.start, stretch.stop) for history in held.domain.histories]
-        whole = [one for one in beliefs if one is not None]
-        if len(whole) < len(beliefs):
-            return None
-        judged = [
-            drift_test(
-                belief_from_dict(belief),
-                found.counts,
-                held.query.scale,
-                found.totals,
-                members=found.members,
-                slots=found.slots,
-                windows=found.draws,
-                before=stretch.start - (held.query.schedule.first if since is None else since),
-                alpha=_ALPHA,
-                look=number,
-            )
-            for since, belief in whole
-        ]
-        # a class is contradicted only if all of it is
-        return next((one for one in judged if not one.drifted), judged[0])
-
-    def _text(self, number: int, found: Drift) -> str:
-        found_in = stretch_of(self._held.query.schedule, self._grid, number)
-        stretch = " to ".join(format_instant(self._grid.time_of(slot)) for slot in (found_in.start, found_in.stop))
-        labels = StateSpace.from_dict(self._held.domain.states).labels
-        state = "" if found.state is None else f" ({labels[found.state]})"
-        return (
-            f"the rows released for {stretch} contradict the belief in force: {found.reason}{state}; it has "
-            f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
-            "on that belief: fit a model anew, and see docs/estimates.md"
+def _judged(store: Store, held: Registration, stretch: Window, number: int) -> Drift | None:
+    """One stretch against every belief that holds; ``None`` where rows are missing, or no belief holds in all."""
+    found = published_between(store, held, stretch)
+    if found is None:
+        return None
+    beliefs = [_believed(history, stretch.start, stretch.stop) for history in held.domain.histories]
+    whole = [one for one in beliefs if one is not None]
+    if len(whole) < len(beliefs):
+        return None
+    judged = [
+        drift_test(
+            belief_from_dict(belief),
+            found.counts,
+            held.query.scale,
+            found.totals,
+            members=found.members,
+            slots=found.slots,
+            windows=found.draws,
+            before=stretch.start - (held.query.schedule.first if since is None else since),
+            alpha=_ALPHA,
+            look=number,
         )
+        for since, belief in whole
+    ]
+    # a class is contradicted only if all of it is
+    return next((one for one in judged if not one.drifted), judged[0])
+
+
+def _text(held: Registration, grid: SlotGrid, found_in: Window, found: Drift) -> str:
+    stretch = " to ".join(format_instant(grid.time_of(slot)) for slot in (found_in.start, found_in.stop))
+    labels = StateSpace.from_dict(held.domain.states).labels
+    state = "" if found.state is None else f" ({labels[found.state]})"
+    return (
+        f"the rows released for {stretch} contradict the belief in force: {found.reason}{state}; it has "
+        f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
+        "on that belief: fit a model anew, and see docs/estimates.md"
+    )
 
 
 def _never(held: Registration) -> str | None:
     """Why no stretch of a query can be judged, if that is so."""
+    if held.query.mechanism in ("none", TRANSITIONS):
+        return "not judged: its rows are no noisy histograms of states"
     if held.query.most > 1:
         return "not judged: a series is in several groups"
     if held.query.bins is not None:

@@ -30,7 +30,7 @@ from ...schemas.states import StateSpace
 from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew
 from ...store.address import StoreAddress
 from ...store.domain_changes import Changed
-from ...store.errors import BudgetRefused, StoreError
+from ...store.errors import BudgetRefused, StoreError, UnknownNameError
 from ...store.queries import DomainSummary
 from ...store.registration import SHARING
 from ...store.specs import BeliefChange, Registration
@@ -39,6 +39,7 @@ from ...store.verification import Head, Verified
 from ...transforms.plan import account_belief, ledger_address, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
+from ..drift import looked_at
 from ..errors import CommandError, ExitCode, writing
 from ..on_record import Memory, ReplacedError, Unknown, check_history
 
@@ -277,6 +278,19 @@ def export(text: str, folder: Path, kind: str) -> None:
 
 
 _AS_PRINTED = "give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
+
+
+def drift(text: str, domain: str, query: str) -> None:
+    """Print what the released rows of a query say against the belief in force."""
+    with _open(text) as store:
+        held = store.registered(domain, query)
+        if held is None:
+            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+        judged, news = looked_at(store, held)
+    console = results()
+    for one in news:
+        console.print(one, soft_wrap=True)
+    console.print(f"stretches of released rows: {judged} judged, {len(news)} contradict the belief")
 
 
 def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:

@@ -33,7 +33,6 @@ from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
-from ..drift import DriftWatch
 from ..on_record import note_lost_history
 from ..preflight import Word, check_command, preflight
 from ..runners import on_prism, options_of, reads_here
@@ -123,7 +122,6 @@ def live_job(
     _ = published.releases | "Sink" >> sink.releases()
     if rejects is not None:
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects.rejects()
-    drift = DriftWatch(follower.store, follower.registration, follower.first_missing())
     return LiveJob(
         pipeline,
         follower,
@@ -131,7 +129,6 @@ def live_job(
         follower.record(),
         restored,
         here,
-        drift,
         flink,
         outputs,
         topics,

@@ -30,7 +30,6 @@ from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled, stop_s
 from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
 from ..console import plural
-from ..drift import DriftWatch
 from ..errors import CommandError, ExitCode
 from ..on_record import Memory, OnRecord, standing_in
 from ..runners import counters
@@ -165,7 +164,6 @@ class LiveJob:
     before: OnRecord  # what was on record before
     restored: int  # blocks on record whose files were missing in the sink, and have been written
     here: bool = True  # whether the source is read in this process
-    drift: DriftWatch | None = None  # judges what is released
     flink: FlinkJob | None = None  # its job in a Flink cluster whose REST address is known
     outputs: tuple[Output, ...] = ()  # what its steps write
     topics: SourceRecord | None = None  # keeps on record which topics it reads
@@ -175,8 +173,8 @@ class LiveJob:
     begun: Registration | None = None  # what was on record before, where it goes on with the state of another job
     may_end: bool = False  # whether its source may come to an end by itself, before the schedule does
 
-    def look(self, state: str, say: Say) -> LiveProgress:
-        """Where it stands now; what was released since is judged, too.
+    def look(self, state: str) -> LiveProgress:
+        """Where it stands now.
 
         Raises:
             StoreError: the ledger of record cannot be looked at.
@@ -187,8 +185,6 @@ class LiveJob:
         if self.memory is not None:
             held = self.follower.registration
             self.memory.note(self.follower.store, held.query.name, held, underway=True)
-        for kind, news in () if self.drift is None else self.drift.look(progress.first_missing):
-            say(kind, news)
         return progress
 
     @property
@@ -367,7 +363,7 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
         away = None
         try:
             with watch_loop.awaiting(Cause.LEDGER):
-                progress = job.look(state, watch_loop.say)
+                progress = job.look(state)
         except StoreUnavailable as error:
             if not error.passing:
                 raise

@@ -1,8 +1,7 @@
-"""What the commands that read no data say of windows by the calendar, and drift over them."""
+"""What the commands that read no data say of windows by the calendar."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import yaml
 
 from quiltstream.pipelines.commands.dry_run import cautions, forecast
 from quiltstream.pipelines.commands.plan import Options, _unit, of_settings
-from quiltstream.pipelines.drift import stretch_of, stretches_by
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.schemas.settings.job import Settings, read_settings
@@ -83,18 +81,3 @@ def test_a_plan_that_needs_longer_windows_than_days_names_a_longer_unit(tmp_path
     sizes = {48: "week", 334: "week", 335: "month", 4000: None}
     assert {window: _unit(subject.document, window, subject.interval_us) for window in sizes} == sizes
     assert _unit({"windows": {"size": "1d"}}, 48, subject.interval_us) is None
-
-
-def test_drift_is_tested_in_weeks_of_whole_days(tmp_path: Path) -> None:
-    settings = made(tmp_path)
-    schedule, grid = settings.schedule, settings.grid
-    weeks = [stretch_of(schedule, grid, number) for number in (1, 2, 3, 4)]
-    assert [len(one) for one in weeks] == [336, 334, 336, 336]
-    assert all(one.stop == other.start for one, other in pairwise(weeks))
-    for number, week in enumerate(weeks, 1):
-        assert stretches_by(schedule, grid, week.stop - 1) == number - 1
-        assert stretches_by(schedule, grid, week.stop) == number
-        assert schedule.contains(schedule.window_at(week.start))
-    plain = made(tmp_path, size="3d").schedule
-    assert stretch_of(plain, grid, 2).start - plain.first == 9 * 48
-    assert [stretches_by(plain, grid, plain.first + slots) for slots in (9 * 48 - 1, 9 * 48, 18 * 48)] == [0, 1, 2]
