@@ -225,8 +225,9 @@ def _written() -> Generator[None]:
     try:
         yield
         output.flush()
-    except BaseException:
-        with suppress(OutputError):  # what ended the command first is its end
+    except BaseException as end:
+        well = isinstance(end, SystemExit) and not end.code  # as click ends every command that did its work
+        with suppress(*() if well else (OutputError,)):  # what ended the command first is its end
             output.flush()
         raise
     finally:
