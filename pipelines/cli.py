@@ -580,14 +580,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
 @click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
 @click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
-@click.option("--rule", metavar="N[/PERCENT]", help="Rule of aggregation: 10 members, or 15/15 with a largest share.")
-@click.option(
-    "--largest-share",
-    metavar="SHARE",
-    help="Share of the total of a group's largest member, for --rule. Your own number, used for the check alone.",
-)
 @click.option("--picture", type=_FILE, help="Draw the table of errors: a file .svg or .png.")
-@click.option("-o", "--output", type=_FILE, help="Write the settings to start from [default: print them]")
 @click.option(
     "--format",
     "format_",
@@ -597,23 +590,22 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
     help="Of what is printed.",
 )
 def plan_command(
-    *, settings: Path | None, model: Path | None, picture: Path | None, output: Path | None, format_: str, **given: Any
+    *, settings: Path | None, model: Path | None, picture: Path | None, format_: str, **given: Any
 ) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
     The mechanisms side by side with what they assume and leave open; the error over windows, groups and epsilons; the
-    epsilon that a wanted error takes; how long an event is protected; what an epsilon means as odds; what
-    differential privacy of each window would tell; and the settings to start from. No data are read, no ledger is
-    opened, and nothing is charged.
+    epsilon that a wanted error takes; how long an event is protected; what an epsilon means as odds; and what
+    differential privacy of each window would tell. No data are read, no ledger is opened, and nothing is charged.
 
     \b
     Examples:
       quiltstream plan settings.yaml --error 5%
-      quiltstream plan --model model.json --window 7d --group 30 --rule 15/15 --picture plan.svg -o settings.yaml
+      quiltstream plan --model model.json --window 7d --group 30 --picture plan.svg
     """
     from .commands.plan import Options, plan
 
-    plan(settings, model, Options(**given), picture=picture, output=output, as_json=format_ == "json")
+    plan(settings, model, Options(**given), picture=picture, as_json=format_ == "json")
 
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")

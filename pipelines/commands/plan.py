@@ -1,26 +1,23 @@
 """``quiltstream plan``: what a purpose comes to under a model, from settings or a model file alone.
 
 No data are read, no ledger is opened, and nothing is charged. The numbers are those of
-:mod:`quiltstream.privacy.analysis.planning`; here are its input, its text, and the settings to start from.
+:mod:`quiltstream.privacy.analysis.planning`; here are its input and its text.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from ...privacy.analysis.methods import METHODS
 from ...privacy.analysis.planning import (
-    AggregationRule,
     Purpose,
     Utility,
     analyse_utility,
@@ -31,14 +28,11 @@ from ...privacy.analysis.planning import (
 from ...privacy.models.belief import Belief
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.validation import rounded_up
-from ...schemas.calendars import UNITS, Unit, local_calendar
-from ...schemas.files import whole_file, write_whole
+from ...schemas.files import whole_file
 from ...schemas.model_file import Model
-from ...schemas.settings.base import read_document
-from ...schemas.settings.job import Accepted, load_settings, read_settings
+from ...schemas.settings.job import Accepted, read_settings
 from ...schemas.slots import DAY_US, format_duration, parse_duration, said_duration
 from ...schemas.states import StateSpace
-from ...store.address import StoreAddress
 from ...transforms.checks import STAND_IN_TEXT, class_share
 from ...transforms.plan import make_plan
 from ..connectors.job_io import JobPath, check_output, job_paths
@@ -47,12 +41,6 @@ from ..errors import CommandError, writing
 
 #: Endings of pictures, and how such a file begins.
 _PICTURES = {".svg": b"<?xml", ".png": b"\x89PNG"}
-
-#: How settings to start from begin.
-_PLANNED = "# Planned: "
-
-#: Windows of the settings to start from are stretched to at most this.
-_LONGEST_US = 366 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +55,6 @@ class Options:
     windows: str | None = None  # lengths of the table, with commas
     groups: str | None = None  # group sizes of the table, with commas
     epsilons: str | None = None  # of the table, with commas
-    rule: str | None = None  # a rule of aggregation
-    largest_share: str | None = None  # of a member, for the rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +66,9 @@ class Subject:
     interval_us: int  # length of a slot in microseconds
     space: StateSpace
     purpose: Purpose  # the purpose of the settings, or of the defaults
-    longest: int  # slots of the longest window that the settings to start from may have
-    document: dict[str, Any]  # the settings as plain data, those to start from before what is planned is put into them
     stand_in: bool  # whether the belief is a stand-in
     mechanism: str | None  # the mechanism that the settings name; None where there are none
     notes: tuple[str, ...]  # what was assumed of the purpose
-    # slots of a window of the settings, of the longest one of a calendar; None where there are no settings
-    own: int | None = None
 
 
 def plan(
@@ -95,31 +77,17 @@ def plan(
     options: Options,
     *,
     picture: Path | None,
-    output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan, print, and write the files that are named."""
+    """Plan, print, and draw the picture that is named."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
-    _check_written(settings, model, picture, output)
-    subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options, output)
+    _check_written(settings, model, picture)
+    subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
-    chosen = found.chosen
-    why_not = "" if chosen.in_settings else ", which settings cannot name"
-    if not chosen.hides_neighbours:
-        why_not = f" does not protect {chosen.leaves}"
-    start = None if why_not else starting_settings(subject, found)
-    if start is None and output is not None:
-        raise CommandError(
-            f"-o {output}: {chosen.name}{why_not}, so no settings start from it; plan another mechanism, or leave -o "
-            "out"
-        )
     if picture is not None:
         _draw(picture, subject, found)
-    if output is not None and start is not None:
-        with writing(output):
-            write_whole(output, start)
     if as_json:
         said = {
             "subject": subject.name,
@@ -128,16 +96,12 @@ def plan(
             "stand_in": subject.stand_in,
             "notes": list(subject.notes),
         }
-        print_json({**found.to_dict(), **said, "settings": start})
+        print_json({**found.to_dict(), **said})
         return
     console = results()
     show(console, subject, found)
-    if output is None and start is not None:
-        heading(console, "Settings to start from")
-        print(start, end="")  # noqa: T201 - to be copied as it is
-    for written in (picture, output):
-        if written is not None:
-            console.print(f"\n{written}: written", soft_wrap=True)
+    if picture is not None:
+        console.print(f"\n{picture}: written", soft_wrap=True)
 
 
 def of_settings(path: Path, options: Options) -> Subject:
@@ -171,9 +135,6 @@ def of_settings(path: Path, options: Options) -> Subject:
         class_share=class_share(made),
         total_is_public=made.domain.total_is_public,
     )
-    most = max(1, _LONGEST_US // interval)
-    if schedule.bounded and schedule.stop is not None:
-        most = min(most, schedule.stop - schedule.first)
     said: list[str] = []
     if roster is None and options.group is None:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
@@ -188,17 +149,14 @@ def of_settings(path: Path, options: Options) -> Subject:
         interval_us=interval,
         space=made.space,
         purpose=purpose,
-        longest=most,
-        document=read_document(path.read_text(encoding="utf-8"), str(path)),
         stand_in=made.stand_in,
         mechanism=made.mechanism,
         notes=tuple(said),
-        own=schedule.size,
     )
 
 
-def of_model(path: Path, options: Options, output: Path | None) -> Subject:
-    """What a model file plans, with the purpose of the command line; settings at ``output`` will name the file."""
+def of_model(path: Path, options: Options) -> Subject:
+    """What a model file plans, with the purpose of the command line."""
     model = Model.load(path)
     if model.states is None or model.interval_us is None:
         raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")
@@ -215,57 +173,16 @@ def of_model(path: Path, options: Options, output: Path | None) -> Subject:
     )
     origin = [] if options.window else ["windows of a week"]
     origin += [] if options.group else ["histograms of a single series"]
-    document = _document(model.states, interval, _beside(path, output), purpose)
     return Subject(
         name=path.name,
         belief=belief_from_dict(model.belief),
         interval_us=interval,
         space=model.states,
         purpose=purpose,
-        longest=max(1, _LONGEST_US // interval),
-        document=document,
         stand_in=model.provenance.stand_in,
         mechanism=None,
         notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
     )
-
-
-def starting_settings(subject: Subject, found: Utility) -> str:
-    """The settings of a subject with the planned mechanism and epsilon, as YAML that ``run --dry-run`` accepts.
-
-    Where the wanted error needs longer windows and a year is long enough, they are a multiple of those given.
-    """
-    document, purpose = json.loads(json.dumps(subject.document, default=str)), found.purpose
-    window, said = _window(found, subject.longest)
-    document["privacy"] |= {
-        "epsilon": purpose.epsilon,
-        "guarantee": purpose.guarantee,
-        "mechanism": found.chosen.name,
-    }
-    ledger = document.get("ledger")
-    if ledger and not ledger.startswith("sqlite"):  # a path, without a secret; to read it SQLAlchemy would be imported
-        document["ledger"] = StoreAddress(ledger).public or ledger
-    length = window * subject.interval_us
-    if window != (subject.own or parse_duration(document["windows"]["size"]) // subject.interval_us):
-        # as many windows share a slot as the noise is planned for
-        unit = _unit(document, window, subject.interval_us) if purpose.guarantee == "stream" else None
-        every = {} if purpose.overlap == 1 else {"every": format_duration(length // purpose.overlap)}
-        kept = {name: one for name, one in document["windows"].items() if name != "every"}
-        document["windows"] = {**kept, "size": unit or format_duration(length), **every}
-    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
-    load_settings(text)
-    return f"{_PLANNED}{said}\n# Everything in this file is public. docs/settings.md explains every setting.\n{text}"
-
-
-def _unit(document: Mapping[str, Any], window: int, interval_us: int) -> Unit | None:
-    """For settings by the calendar, its shortest unit of which all have so many slots; ``None`` where there is none."""
-    if document["windows"]["size"] not in UNITS:
-        return None
-    zone = str(document["slots"]["timezone"])
-    for unit in UNITS:
-        if local_calendar(unit, zone, interval_us).lengths[0] >= window:
-            return unit
-    return None
 
 
 def show(console: Console, subject: Subject, found: Utility) -> None:
@@ -336,7 +253,6 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
             for one in found.odds[1:]
         ),
         ("per window", f"noise for single readings, differential privacy of each window: {found.per_window}"),
-        *([("rule", f"{found.rule}; a rule bounds no loss")] if found.rule is not None else []),
     ]
 
 
@@ -367,22 +283,6 @@ def _event(slots: int | None, subject: Subject) -> str:
     return f"up to {plural(slots, 'slot')} ({said_duration(slots * subject.interval_us)})"
 
 
-def _window(found: Utility, longest: int) -> tuple[int, str]:
-    """Slots of a window to start with, and what it is to be worth in words."""
-    purpose, chosen = found.purpose, found.chosen
-    groups = f"groups of {purpose.group:,} series or more"
-    if chosen.error <= purpose.error:
-        return purpose.window, f"the error of a count is {percent(chosen.error)} of an evenly filled bin for {groups}."
-    if chosen.smallest_window is not None:
-        times = -(-chosen.smallest_window // purpose.window)
-        if times * purpose.window <= longest:
-            return times * purpose.window, f"windows long enough for {_wanted(purpose)} of a bin, for {groups}."
-    return purpose.window, (
-        f"the error of a count is {percent(chosen.error)} of an evenly filled bin for {groups}; {_wanted(purpose)} "
-        f"takes groups of {chosen.smallest_group:,} series."
-    )
-
-
 def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
     """The purpose of the settings with what the command line changes."""
     if options.mechanism is not None and options.mechanism not in METHODS:
@@ -392,8 +292,6 @@ def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
             f"--mechanism is {options.mechanism}, which has no bound for an endless stream: plan another one, or "
             "settings that say privacy.guarantee: window"
         )
-    if options.largest_share is not None and options.rule is None:
-        raise CommandError("--largest-share is for the check of a rule: give --rule, or leave it out")
     known |= {
         name: value
         for name, value in (("group", options.group), ("epsilon", options.epsilon), ("mechanism", options.mechanism))
@@ -406,8 +304,6 @@ def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
             windows=tuple(_slots("--windows", one, interval_us) for one in _listed(options.windows)),
             groups=tuple(_whole("--groups", one) for one in _listed(options.groups)),
             epsilons=tuple(_number("--epsilons", one) for one in _listed(options.epsilons)),
-            rule=None if options.rule is None else AggregationRule.parse(options.rule),
-            largest_share=None if options.largest_share is None else _share("--largest-share", options.largest_share),
         )
     except ValueError as error:
         raise CommandError(str(error)) from None
@@ -456,63 +352,20 @@ def _number(option: str, text: str) -> float:
         ) from None
 
 
-def _beside(model: Path, output: Path | None) -> str:
-    """The model's path as settings at the output, or in the current folder, name it."""
-    folder = Path.cwd() if output is None else output.resolve().parent
-    found = model.resolve()
-    return str(found.relative_to(folder)) if found.is_relative_to(folder) else str(found)
-
-
-def _document(space: StateSpace, interval_us: int, path: str, purpose: Purpose) -> dict[str, Any]:
-    """A whole settings document for a model, whose names of files and columns are to be replaced."""
-    readings: dict[str, Any] = {"series": "series", "time": "time", "value": "value"}
-    states: dict[str, Any] = {"edges": list(space.edges), "unit": space.unit}
-    if space.categories:
-        states = {"categories": list(space.categories), **({"other": space.other} if space.other else {})}
-    elif space.unit:
-        readings["unit"] = space.unit
-    return {
-        "source": {"csv": "readings.csv"},
-        "readings": readings,
-        "slots": {"interval": format_duration(interval_us)},
-        "states": states,
-        "missing": "state" if space.missing_state else "public",
-        "model": path,
-        **({"group_by": "group"} if purpose.group > 1 else {}),
-        "windows": {"size": format_duration(purpose.window * interval_us)},
-        "privacy": {"epsilon": purpose.epsilon, "mechanism": "forward-backward"},
-        "query": "histogram",
-        "domain": "readings",
-        "sink": {"parquet": "releases.parquet"},
-        "ledger": "sqlite:///ledger.db",
-    }
-
-
-def _check_written(settings: Path | None, model: Path | None, picture: Path | None, output: Path | None) -> None:
+def _check_written(settings: Path | None, model: Path | None, picture: Path | None) -> None:
     """Check that a picture can be made, and that nothing is written over what is read."""
-    if picture is not None and picture.suffix.lower() not in _PICTURES:
+    if picture is None:
+        return
+    if picture.suffix.lower() not in _PICTURES:
         raise CommandError(f"--picture is {picture}, but must end with {' or '.join(_PICTURES)}: name such a file")
-    if picture is not None and find_spec("matplotlib") is None:
+    if find_spec("matplotlib") is None:
         raise CommandError(
             "matplotlib is not installed, which a picture is made with: pip install 'quiltstream[report]'"
-        )
-    if settings is not None and output is not None and output.resolve().parent != settings.resolve().parent:
-        raise CommandError(
-            f"-o is {output}, but the paths of {settings} are relative to its folder: write beside it, for example "
-            f"-o {settings.with_name('planned.yaml')}"
         )
     read: list[JobPath | Path] = [] if model is None else [model]
     if settings is not None and model is None:
         read = [settings, *job_paths(read_settings(settings))]
-    if output is not None and picture is not None:
-        check_output(picture, [output], "the picture (--picture)")
-    begins = None if picture is None else _PICTURES[picture.suffix.lower()]
-    for written, what, begin in (
-        (output, "the settings to start from (-o)", _PLANNED.encode()),
-        (picture, "the picture (--picture)", begins),
-    ):
-        if written is not None:
-            check_output(written, read, what, begin)
+    check_output(picture, read, "the picture (--picture)", _PICTURES[picture.suffix.lower()])
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .close_adversaries import adversary_divergence as adversary_divergence
     from .close_adversaries import adversary_epsilon as adversary_epsilon
     from .methods import METHODS as METHODS
-    from .planning import AggregationRule as AggregationRule
     from .planning import NotApplicable as NotApplicable
     from .planning import Odds as Odds
     from .planning import Plan as Plan

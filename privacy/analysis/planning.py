@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
@@ -55,7 +54,7 @@ from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.calibration import Calibration
 from ..quilts.influence import shared_powers
-from ..validation import a_slot, as_list, choice, instance, number, positive, rounded_down, rounded_up, whole
+from ..validation import a_slot, as_list, choice, number, positive, rounded_down, rounded_up, whole
 from .baselines import entry_dp
 from .methods import METHODS, Calibrator, Method
 
@@ -345,88 +344,6 @@ def _least(error: float, share: Fraction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregationRule:
-    """A rule by which an aggregate may be published: so many members, and none with more than a share of the total.
-
-    Attributes:
-        members: The fewest members.
-        share: The largest share of the total that one member may have; None where the rule names none.
-    """
-
-    members: int
-    share: float | None = None
-
-    def __post_init__(self) -> None:
-        whole("rule", self.members, "give the fewest members, for example 15/15", least=1)
-        if self.share is not None and not 0 < number("share", self.share, "give a share, for example 0.15") <= 1:
-            raise ValueError(f"rule has the share {self.share:.4g}, but it must be above 0 and at most 1")
-
-    @classmethod
-    def parse(cls, text: str) -> AggregationRule:
-        """Read ``10``, at least 10 members, or ``15/15``: at least 15, of which none has more than 15 % of the total.
-
-        Raises:
-            ValueError: The text is no rule.
-        """
-        instance("text", text, str, advice="give the fewest members, such as 10")
-        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:/\s*(\d{1,3}(?:\.\d{1,6})?)\s*%?\s*)?", text)
-        if match is None or not int(match[1]) or (match[2] is not None and not 0 < float(match[2]) <= _PERCENT):
-            raise ValueError(
-                f"rule is {text!r:.40}, but must be the fewest members, such as 10, or these and the largest share in "
-                "per cent, such as 15/15"
-            )
-        return cls(int(match[1]), None if match[2] is None else float(match[2]) / _PERCENT)
-
-    @property
-    def fewest(self) -> int:
-        """Fewest members with which the rule can be met: the largest of n shares is at least 1/n."""
-        return self.members if self.share is None else max(self.members, math.ceil(1 / self.share - 1e-9))
-
-    def __str__(self) -> str:
-        if self.share is None:
-            return f"{self.members} members"
-        return f"{self.members} members, none above {percent(self.share)} of the total"
-
-
-@dataclass(frozen=True, slots=True)
-class RuleCheck:
-    """A rule of aggregation held against a group. It bounds no loss, and a share is the operator's."""
-
-    rule: AggregationRule
-    members: int  # members of the smallest group
-    enough: bool  # whether they are enough
-    largest_share: float | None  # the largest share of the total that a member has, as the operator gave it
-    met: bool | None  # whether the rule is met; None where it needs a largest share and none is given
-
-    @classmethod
-    def of(cls, rule: AggregationRule, members: int, largest_share: float | None = None) -> RuleCheck:
-        """Hold a rule against a group.
-
-        Raises:
-            ValueError: The share is below 1 / members or above 1, which no largest share is.
-        """
-        if largest_share is not None and not 1 / members - 1e-9 <= largest_share <= 1:
-            raise ValueError(
-                f"largest share is {largest_share:.4g}, but the largest of {members} shares lies from "
-                f"{1 / members:.4g} to 1: give the share of the total that the largest member has"
-            )
-        enough = members >= rule.fewest
-        share_met = True if rule.share is None else None if largest_share is None else bool(largest_share <= rule.share)
-        return cls(rule, members, enough, largest_share, share_met if enough else False)
-
-    def __str__(self) -> str:
-        if not self.enough:
-            return f"{self.rule}: not met, {self.members} are fewer than {self.rule.fewest}"
-        if self.met is None:
-            return f"{self.rule}: {self.members} are enough; give the largest share of a member to check the rest"
-        if self.rule.share is None:
-            return f"{self.rule}: met by {self.members}"
-        word, digits = ("met", rounded_down) if self.met else ("not met", rounded_up)
-        share = "" if self.largest_share is None else digits(self.largest_share, 3)
-        return f"{self.rule}: {word} by {self.members} with a largest share of {share}"
-
-
-@dataclass(frozen=True, slots=True)
 class Odds:
     """An epsilon as odds: what a guess may become at most.
 
@@ -480,8 +397,6 @@ class Purpose:
         windows: Windows of the table, slots; the given one, a quarter, four and twelve times it where left out.
         groups: Group sizes of the table; 1 to 1,000 and the given one where left out.
         epsilons: Epsilons of the table; 0.5, 1, 2 and the given one where left out.
-        rule: A rule of aggregation.
-        largest_share: Largest share of a member, for the rule; the operator's number.
     """
 
     window: int
@@ -498,8 +413,6 @@ class Purpose:
     windows: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
     epsilons: tuple[float, ...] = ()
-    rule: AggregationRule | None = None
-    largest_share: float | None = None
 
     def __post_init__(self) -> None:
         whole("window", self.window, "give the slots of a window", least=1)
@@ -590,7 +503,6 @@ class Utility:
         events: Pairs (epsilon, slots): events of so many slots lose at most that; None for any number.
         odds: Losses as odds: that of the whole schedule first.
         per_window: What noise for single readings would tell.
-        rule: The rule of aggregation against the group; None where none is given.
     """
 
     purpose: Purpose
@@ -604,15 +516,10 @@ class Utility:
     events: tuple[tuple[float, int | None], ...]
     odds: tuple[Odds, ...]
     per_window: PerWindow
-    rule: RuleCheck | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form: shapes as of the fields, infinity as null; without the largest share, a fact of the data."""
-        found = _plain(asdict(self))
-        for one in (found["purpose"], found["rule"]):
-            if one is not None:
-                one.pop("largest_share")
-        return found
+        """Plain JSON form: shapes as of the fields, infinity as null."""
+        return _plain(asdict(self))
 
     def __str__(self) -> str:
         return mechanism_table(self)
@@ -627,7 +534,6 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         ValueError: If a number of the purpose is out of range, or no mechanism that hides correlated slots applies.
     """
     check_belief(belief)
-    check = None if purpose.rule is None else RuleCheck.of(purpose.rule, purpose.group, purpose.largest_share)
     rows: list[tuple[MechanismUtility, Plan, Planner]] = []
     others: list[NotApplicable] = []
     _planner(belief, purpose, METHODS["entry-dp"]).at(purpose.window)  # an argument out of range is no method's fault
@@ -665,7 +571,6 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         events=tuple((within, ledger.longest_event(within, [schedule])) for within in WITHIN),
         odds=tuple(Odds.at(one, _PRIORS) for one in dict.fromkeys((loss, *WITHIN))),
         per_window=per_window(belief, purpose),
-        rule=check,
     )
 
 

@@ -13,13 +13,12 @@ import pytest
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
 from quiltstream.privacy.accounting.forward_backward import least_loss, lower_bound
 from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.analysis import AggregationRule, Odds, Purpose, analyse_utility
+from quiltstream.privacy.analysis import Odds, Purpose, analyse_utility
 from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import (
     LARGEST_EPSILON,
     Planner,
-    RuleCheck,
     error_tables,
     per_window,
     percent,
@@ -179,36 +178,6 @@ def test_percentages_of_upper_bounds_are_rounded_up():
             assert float(percent(share, up=True).rstrip("%")) >= 100 * share * (1 - 1e-12)
     assert percent(1.0, up=True) == "100%"
     assert [percent(share) for share in (0.7314, 0.05, 12.5, 0.00012)] == ["73.1%", "5%", "1,250%", "0.012%"]
-
-
-class TestRules:
-    """Rules of aggregation, held against numbers of the operator."""
-
-    def test_an_aggregation_rule_is_parsed_and_formatted(self):
-        assert AggregationRule.parse("10") == AggregationRule(10)
-        assert AggregationRule.parse("15/15 %") == AggregationRule(15, 0.15)
-        assert str(AggregationRule.parse("4/80")) == "4 members, none above 80% of the total"
-
-    def test_a_share_rule_implies_a_least_number_of_members(self):
-        assert AggregationRule.parse("4/20").fewest == 5
-        assert AggregationRule.parse("15/15").fewest == 15
-        assert AggregationRule.parse("100/15").fewest == 100
-
-    @pytest.mark.parametrize(
-        ("rule", "members", "share", "met"),
-        [
-            ("10", 10, None, True),
-            ("10", 9, None, False),
-            ("15/15", 30, None, None),
-            ("15/15", 30, 0.15, True),
-            ("15/15", 30, 0.16, False),
-            ("15/15", 14, 0.1, False),
-        ],
-    )
-    def test_a_rule_is_met_missed_or_open(self, rule, members, share, met):
-        found = RuleCheck.of(AggregationRule.parse(rule), members, share)
-        assert found.met is met
-        assert ("not met" in str(found)) is (met is False)
 
 
 def test_a_belief_for_which_nothing_has_noise_is_refused_with_the_reasons():
