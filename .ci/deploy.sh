@@ -4,7 +4,6 @@
 # install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
-# kubectl and terraform are used where they are installed: no package registry has them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -135,13 +135,6 @@ def test_the_example_gives_every_variable_that_must_be_given(
     assert set(given) == {name for name, one in variables.items() if "default" not in one}
     (digest,) = re.findall(r'regex\("([^"]+)", var\.image', (folder / "variables.tf").read_text(encoding="utf-8"))
     assert re.search(digest, given["image"])
-    # one job: the names are those of the guide's commands
-    guide = (folder.parents[1] / "docs" / "guides" / "dataflow.md").read_text(encoding="utf-8")
-    for name in ("template", "settings", "subnetwork", "region"):
-        assert f"={given[name]}" in guide or f" {given[name]} " in guide, name
-    assert given["image"].partition("@")[0] in guide
-    assert given["ledger_secret"] in guide
-    assert given["settings"].startswith(f"gs://{given['bucket']}/")
 
 
 @pytest.fixture

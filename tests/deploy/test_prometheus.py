@@ -20,14 +20,13 @@ from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
 from ..loading import load
-from .flink_files import FLINK, PROMETHEUS, ROOT, command_of, flink_properties, networks_of, run, services, text
+from .flink_files import PROMETHEUS, ROOT, run, text
 from .prometheus_files import (
     BEAM,
     FLINKS,
     counter,
     names_in_rules,
     rules,
-    scraped,
 )
 
 page_module = load(PROMETHEUS / "ledger_metrics.py")
@@ -97,21 +96,6 @@ def test_every_watchdog_cause_is_covered_by_exactly_one_alert() -> None:
             assert set(named) <= {cause.value for cause in Cause}
             told += named if how != "!~" else [cause.value for cause in Cause if cause.value not in named]
     assert sorted(told) == sorted(cause.value for cause in Cause)
-
-
-def test_every_scrape_target_is_served() -> None:
-    targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in scraped()}
-    reporter = flink_properties()["metrics.reporter.prometheus.port"]
-    port = yaml.safe_load(text(FLINK / "settings" / "gateway.yaml"))["metrics"]["port"]
-    assert targets == {
-        # on the loopback address of the gateway, whose network Prometheus shares
-        "gateway": [f"127.0.0.1:{port}"],
-        "ledger": [f"ledger-metrics:{command_of(services()['ledger-metrics'])[-1].removeprefix('0.0.0.0:')}"],
-        "flink": [f"jobmanager:{reporter}", f"taskmanager:{reporter}"],
-    }
-    assert services()["prometheus"]["network_mode"] == services()["gateway"]["network_mode"]
-    for name in ("ledger-metrics", "jobmanager", "taskmanager"):
-        assert networks_of(name) & networks_of("prometheus")
 
 
 def ledger(folder: Path, windows: str, privacy: str, *, publish: bool = True) -> Path:

@@ -1,73 +1,23 @@
-"""The images of the Flink deployment are made of what is there, in the versions that the tests run."""
+"""The worker pool of the Flink deployment: what it starts, ends and lets nobody but its machine reach."""
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-import tomllib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
 
-from ..e2e.installed import installed
 from ..e2e.processes import accepts, alive, descendants, free_ports
 from ..loading import load
-from .flink_files import FLINK, ROOT, dockerfile_argument, run, services, text
-
-
-def project() -> dict[str, Any]:
-    return tomllib.loads(text(ROOT / "pyproject.toml"))
-
-
-def test_the_dockerfile_breaks_no_rule_of_hadolint(tool: Callable[[str], str]) -> None:
-    assert run([tool("hadolint"), "--failure-threshold", "style", str(FLINK / "Dockerfile")]) == ""
-
-
-def copied() -> list[str]:
-    """Every path that the Dockerfile takes from the repository."""
-    lines = re.findall(r"^COPY (?!--from)((?:.|\\\n)*?)$", text(FLINK / "Dockerfile"), re.MULTILINE)
-    return [word for one in lines for word in one.split()[:-1]]
-
-
-def test_paths_copied_by_the_dockerfile_exist_in_the_build_context() -> None:
-    seen = {one[1:] for one in text(FLINK / "Dockerfile.dockerignore").splitlines() if one.startswith("!")}
-    assert text(FLINK / "Dockerfile.dockerignore").splitlines()[1] == "*"
-    assert set(copied()) == seen
-    assert [path for path in copied() if not (ROOT / path).exists()] == []
-
-
-def test_versions_are_those_that_the_end_to_end_tests_run() -> None:
-    assert dockerfile_argument("BEAM_VERSION") == installed("job-server").version
-    assert dockerfile_argument("FLINK_VERSION") == installed("flink").version
-    assert services()["kafka"]["image"] == f"apache/kafka:{installed('kafka').version}"
-    assert services()["topics"]["image"] == services()["kafka"]["image"]
-    constraints = text(ROOT / ".ci" / "constraints-beam-2.62.txt")
-    assert f"\napache-beam=={dockerfile_argument('BEAM_VERSION')}\n" in constraints
-    assert f"Python {dockerfile_argument('PYTHON_VERSION')}." in constraints
-    assert (
-        f"mosquitto={re.findall(r'Mosquitto ([0-9.]+)', text(ROOT / 'docs' / 'gateway.md'))[0].rstrip('.')}*"
-        in text(FLINK / "Dockerfile")
-    )
-
-
-def test_image_names_and_version_match_the_dockerfile() -> None:
-    version = project()["project"]["version"]
-    made = set(re.findall(r"--target (\w+) +--tag (\S+) \.", text(FLINK / "Dockerfile")))
-    assert {tag for _, tag in made} == {f"quiltstream{end}:{version}" for end in ("", "-flink", "-mosquitto")}
-    targets = re.findall(r"^FROM .* AS ([\w-]+)$", text(FLINK / "Dockerfile"), re.MULTILINE)
-    built = {(one["build"]["target"], one["image"]) for one in services().values() if "build" in one}
-    assert built == made
-    assert {target for target, _ in made} <= set(targets)
-
+from .flink_files import FLINK, run, text
 
 #: 127.0.0.1 as the system writes it, alone and within an address of IPv6.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -188,11 +138,6 @@ def listeners() -> set[tuple[str, str]]:
                 address, port = local.split(":")
                 found.add((address, port))
     return found
-
-
-@pytest.mark.night
-def test_a_second_pool_on_the_same_port_reports_that_the_port_is_taken(pool: tuple[subprocess.Popen[str], int]) -> None:
-    assert run([sys.executable, str(PROGRAM), str(pool[1])], code=1).endswith(f"127.0.0.1:{pool[1]} is taken\n")
 
 
 def test_the_pool_ends_only_after_its_taskmanager_has_ended() -> None:
