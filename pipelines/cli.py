@@ -6,7 +6,6 @@ import io
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -290,15 +289,13 @@ def init(**given: Any) -> None:
 
 
 @main.command()
-@click.argument("settings_or_data", type=_FILE)
-@click.option(
-    "-o", "--output", type=_FILE, help="Model file to write [default: the settings' model, or model.json for data]"
-)
+@_SETTINGS
+@click.option("-o", "--output", type=_FILE, help="Model file to write [default: the settings' model]")
 @click.option("--only", type=_FILE, help="CSV file with the series to use.")
 @click.option(
     "--only-column",
     metavar="COLUMN",
-    help="Its column with them [default: that of the settings' roster, 'series', or that of the data]",
+    help="Its column with them [default: that of the settings' roster, 'series', or that of the source]",
 )
 @click.option("--exclude", type=_FILE, help="CSV file with the series to leave out, for example the roster.")
 @click.option("--exclude-column", metavar="COLUMN", help="Its column with them [default: as for --only-column]")
@@ -329,25 +326,7 @@ def init(**given: Any) -> None:
     is_flag=True,
     help="For pooled: keep a certificate of the exact account at epsilon 1; for more than 12 states, a minute for 51.",
 )
-@click.option("--delimiter", metavar="MARK", help="Data only: mark between the columns of CSV [default: ,]")
-@click.option("--decimal", type=click.Choice([".", ","]), help="Data only: mark before decimals [default: .]")
-@click.option("--encoding", metavar="NAME", help="Data only: encoding of text files [default: utf-8]")
-@click.option("--series", metavar="COLUMN", help="Data only: column with the names of the series.")
-@click.option("--series-name", metavar="NAME", help="Data only: name of the series, where the file is just one.")
-@click.option("--time", metavar="COLUMN[,COLUMN]", help="Data only: column of the time.")
-@click.option("--time-format", metavar="FORMAT", help="Data only: strptime format of times that are not ISO 8601.")
-@click.option(
-    "--timezone", metavar="ZONE", default="UTC", show_default=True, help="Data only: of times without offset."
-)
-@click.option("--value", metavar="COLUMN", help="Data only: column of the value.")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Data only: factor to the unit of the edges.")
-@click.option("--interval", metavar="DURATION", help="Data only: sampling interval, e.g. 30min.")
-@click.option("--edges", metavar="NUMBER,...", help="Data only: inner edges of the bins, e.g. 250,500,1000,2000.")
-@click.option("--unit", default="", help="Data only: unit of the edges, e.g. W.")
-@click.option(
-    "--missing", default="public", show_default=True, help="Data only: public, state, or a gap that breaks, e.g. 2h."
-)
-def fit(settings_or_data: Path, *, output: Path | None, **given: Any) -> None:
+def fit(settings: Path, *, output: Path | None, **given: Any) -> None:
     r"""Estimate what is to be believed about the data from a history, and write it as a model file.
 
     Transitions between adjacent slots are counted per series, a gap cuts the chain. The belief is the class of all
@@ -359,14 +338,11 @@ def fit(settings_or_data: Path, *, output: Path | None, **given: Any) -> None:
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
       quiltstream fit settings.yaml --exclude roster.csv --cover 0.8
-      quiltstream fit history.csv -o model.json --series id --time ts --value kwh \
-          --interval 30min --scale 2000 --edges 250,500,1000,2000 --unit W
     """
     from .commands.fit import Choice, fit_file, show
     from .console import results
 
-    choice = Choice(**{one.name: given.pop(one.name) for one in fields(Choice) if one.name in given})
-    show(results(), fit_file(settings_or_data, choice, columns=given, output=output))
+    show(results(), fit_file(settings, Choice(**given), output))
 
 
 @main.command(short_help="Say what is in the data of a settings file; charge and publish nothing.")

@@ -51,9 +51,7 @@ from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.model_file import MODEL_BEGIN, Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
-    SETTINGS_ENDINGS,
     Settings,
-    is_settings,
     read_roster,
     read_settings,
     under_pseudonyms,
@@ -66,7 +64,6 @@ from ..connectors.job_io import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
 from ..errors import CommandError, writing
 from ..runners import new_pipeline, options_of, read_source
-from .data_preview import FORMATS, format_of, without_packing
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
 _RESULTS: dict[tuple[int, str], Any] = {}
@@ -101,33 +98,17 @@ class Fitted:
     model: Model
     path: Path
     protected: int | None  # how many of its series the settings' roster protects; ``None`` without a roster
-    mechanism: str | None = None  # the mechanism of the settings; ``None`` where a data file was fitted on
+    mechanism: str  # of the settings
 
 
-def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Path | None) -> Fitted:
-    """Fit from a settings file or a data file and write the model."""
-    mechanism = None
-    if is_settings(path):
-        given = [name for name, value in columns.items() if value not in (None, "", 1.0, "UTC", "public")]
-        if given:
-            raise CommandError(
-                f"--{given[0].replace('_', '-')} is for data files; {path} is a settings file, so set it there"
-            )
-        settings = read_settings(path)
-        mechanism = settings.privacy.mechanism
-        if output is None:
-            named = settings.path("model.json") if settings.model == STAND_IN else settings.model_file
-            if named is None:
-                raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
-            output = Path(named)
-    elif without_packing(path).suffix.lower() in FORMATS:
-        settings = _settings_for(path, columns)
-        output = Path("model.json") if output is None else output
-    else:
-        raise CommandError(
-            f"{path}: neither a settings file ({', '.join(SETTINGS_ENDINGS)}) "
-            f"nor a data file ({', '.join(FORMATS)}) by its ending"
-        )
+def fit_file(path: Path, choice: Choice, output: Path | None) -> Fitted:
+    """Fit from a settings file and write the model."""
+    settings = read_settings(path)
+    if output is None:
+        named = settings.path("model.json") if settings.model == STAND_IN else settings.model_file
+        if named is None:
+            raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
+        output = Path(named)
     _check_output(settings, output, [path, *(one for one in (choice.only, choice.exclude) if one is not None)])
     # no name, which may be that of a household, and no digest of what is secret
     named = settings.source
@@ -137,7 +118,7 @@ def fit_file(path: Path, choice: Choice, columns: Mapping[str, Any], output: Pat
         model.save(output)
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
-    return Fitted(model, output, protected, mechanism)
+    return Fitted(model, output, protected, settings.privacy.mechanism)
 
 
 _ELSEWHERE = "choose another place with -o"
@@ -223,7 +204,7 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
         bounds = MixingBounds.of(chain)
     except (EstimationError, ChainError) as error:
         raise CommandError(
-            f"{error} (--smoothing smooths, with --belief pooled; states.edges or --edges make the bins)"
+            f"{error} (--smoothing smooths, with --belief pooled; states.edges makes the bins)"
         ) from error
     found = diagnose(pooled, visits)
     outsiders = len(outside(bounds, counts))
@@ -326,54 +307,6 @@ def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
     )
 
 
-def _settings_for(path: Path, columns: Mapping[str, Any]) -> Settings:
-    """Settings that say what the options of a data file say; what a fit does not use stands for nothing."""
-    needed = {name: columns[name] for name in ("time", "value", "interval", "edges")}
-    absent = [f"--{name}" for name, value in needed.items() if value is None]
-    if absent:
-        raise CommandError(
-            f"{', '.join(absent)}: needed to read {path.name}; give them, or let `quiltstream init` write settings"
-        )
-    if bool(columns["series"]) == bool(columns["series_name"]):
-        raise CommandError(
-            f"--series, --series-name: give one of them to read {path.name}: --series COLUMN where a column names the "
-            "series; --series-name NAME where the file is one series, with the name that the settings of its releases "
-            "give it (readings.series: {constant: NAME})"
-        )
-    try:
-        edges = [float(edge) for edge in str(columns["edges"]).split(",")]
-    except ValueError:
-        raise CommandError(f"--edges {columns['edges']!r}: write numbers with commas, for example 250,500") from None
-    missing = columns["missing"]
-    times = str(columns["time"]).split(",")
-    readings = {
-        "series": columns["series"] or {"constant": columns["series_name"]},
-        "time": times[0] if len(times) == 1 else times,
-        "value": columns["value"],
-        "scale": columns["scale"],
-        "time_format": columns["time_format"],
-        **_given(columns, "decimal"),
-    }
-    return Settings.parse(
-        {
-            "source": {format_of(path): str(path.resolve()), **_given(columns, "delimiter", "encoding")},
-            "readings": readings,
-            "slots": {"interval": columns["interval"], "timezone": columns["timezone"]},
-            "states": {"edges": edges, "unit": columns["unit"]},
-            "missing": missing if missing in ("public", "state") else {"break": missing},
-            "model": "model.json",
-            "windows": {"size": columns["interval"]},
-            "privacy": {"epsilon": 1.0},
-            "query": "fit",
-            "domain": "fit",
-        }
-    )
-
-
-def _given(columns: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: columns[name] for name in names if columns[name] is not None}
-
-
 def show(console: Console, fitted: Fitted) -> None:
     """Print a fitted model."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
@@ -392,8 +325,7 @@ def show(console: Console, fitted: Fitted) -> None:
             f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
             "'given the model', which is a function of their data; leave them out with --exclude"
         )
-    quilts = fitted.mechanism is not None and METHODS[fitted.mechanism].reads != "directions"
-    if quilts and not has_quilts(belief):
+    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief):
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"

@@ -50,6 +50,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger export",
         "ledger belief",
         "ledger budget",
+        "ledger drift",
         "ledger backup",
         "ledger verify",
         "gateway",

@@ -403,7 +403,7 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
         known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
         mark = next((one for one in ";\t|," if len(available) == 1 and one in available[0]), None)
         if mark is not None:
-            then = f"set source.delimiter to {json.dumps(mark)} (fit of a data file: --delimiter)"
+            then = f"set source.delimiter to {json.dumps(mark)}"
     return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: {then}"
 
 

@@ -23,11 +23,9 @@ from quiltstream.privacy.estimation.belief_checks import memory, stretches
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.model_file import Model
 
-from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as, write_csv
+from ..jobs import HOMES, Done, Job, Row, call, job, readings, write_as
 
-OPTIONS = ("--series", "meter", "--time", "ts", "--value", "kwh", "--interval", "30min", "--scale", "2000")
 POOLED = ("--belief", "pooled")
-EDGES = ("--edges", "250,500,1000,2000", "--unit", "W")
 
 
 def chain_of(rows: list[Row], homes: Iterable[str]) -> list[list[float]]:
@@ -65,7 +63,8 @@ def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: P
     path = write_as(form.removesuffix(".gz"), tmp_path / f"history.{form}", rows)
     if form.endswith(".gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
-    call("fit", path, *POOLED, "-o", tmp_path / "model.json", *OPTIONS, *EDGES).ended(0)
+    made = job(tmp_path, source={form.removesuffix(".gz"): path.name}, model="model.json")
+    call("fit", made.settings, *POOLED).ended(0)
     model = Model.load(tmp_path / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES))
     assert (model.provenance.series, model.provenance.transitions) == (6, 6 * (48 * 8 - 1))
@@ -118,18 +117,13 @@ def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("readings.csv",), "--time, --value, --interval, --edges: needed to read readings.csv"),
-        (("readings.csv", *OPTIONS, "--edges", "a,b"), "--edges 'a,b': write numbers"),
-        (("readings.csv", *OPTIONS[2:], *EDGES), "--series, --series-name: give one of them"),
-        (("readings.csv", *OPTIONS, *EDGES, "--series-name", "x"), "--series, --series-name: give one of them"),
-        (("settings.yaml", "--series-name", "x"), "--series-name is for data files"),
         (("settings.yaml", "--exclude-column", "x"), "it names a column of the file of --exclude; give that"),
         (("settings.yaml", "-o", "ledger.db"), "ledger and the model file (-o) name the same file"),
         (("settings.yaml", "-o", "../made/roster.csv"), "roster and the model file (-o) name the same file"),
         (("settings.yaml", "-o", "settings.yaml"), "the command and the model file (-o) name the same file"),
-        (("readings.csv", *OPTIONS, *EDGES, "-o", "readings.csv"), "source.csv and the model file (-o) name the same"),
-        (("settings.yaml", "--time", "ts"), "--time is for data files"),
-        (("readings.xls",), "neither a settings file"),
+        (("settings.yaml", "-o", "readings.csv"), "source.csv and the model file (-o) name the same"),
+        (("settings.yaml", "--time", "ts"), "No such option"),
+        (("readings.csv",), "readings.csv"),
         (("settings.yaml", "--only", "nothing.csv"), "cannot be read as a CSV file of series"),
         (("settings.yaml", "--start", "2030-01-01"), "none of the 0 series"),
         (("settings.yaml", "--smoothing", "-1"), "smoothing"),
@@ -346,18 +340,14 @@ def test_a_rhythm_is_checked_at_the_noise_of_the_settings_epsilon(
 
 
 def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path) -> None:
-    path = write_as("csv", tmp_path / "history.csv", readings())
-    words = [*OPTIONS[:-3], "7h", *OPTIONS[-2:]]
-    call("fit", path, "-o", tmp_path / "model.json", *words, *EDGES, "--belief", "periodic").ended(
+    made = job(tmp_path, model="model.json", slots={"interval": "7h"}, windows={"size": "7h"})
+    call("fit", made.settings, "--belief", "periodic").ended(
         2, "--belief periodic: slots of 7h do not divide the day; use --belief level"
     )
 
 
 def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_path: Path) -> None:
-    path = write_as("csv", tmp_path / "history.csv", readings())
-    done = call("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES, "--belief", "pooled", "--certify").ended(
-        0
-    )
+    done = call("fit", job(tmp_path, model="model.json").settings, *POOLED, "--certify").ended(0)
     belief = belief_from_dict(Model.load(tmp_path / "model.json").belief)
     assert len(belief.certificates) == 1
     assert done.said(f"endless: sigma {1 / belief.certificates[0].density:.4f}, kept in the model")
@@ -402,8 +392,7 @@ def test_a_cover_unattainable_by_the_history_writes_no_model(
 
 
 def test_a_history_of_one_series_is_refused_with_advice_to_fit_one_chain(tmp_path: Path) -> None:
-    path = write_as("csv", tmp_path / "history.csv", readings(homes=["m1"]))
-    words = ("fit", path, "-o", tmp_path / "model.json", *OPTIONS, *EDGES)
+    words = ("fit", job(tmp_path, readings(homes=["m1"]), model="model.json").settings)
     call(*words).ended(
         2,
         "--cover: 0.9 of a history of 1 series",
@@ -445,29 +434,6 @@ def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots:
     assert call("run", made.settings, "--dry-run").code == 0
 
 
-def test_a_file_of_semicolons_and_decimal_commas_is_read_by_options(tmp_path: Path) -> None:
-    rows = readings()
-    text = "".join(f"{meter};{ts};{str(value).replace('.', ',')}\n" for meter, ts, value in rows)
-    (tmp_path / "history.csv").write_text(f"zähler;ts;kwh\n{text}", encoding="latin-1")
-    words = (
-        "fit",
-        tmp_path / "history.csv",
-        *POOLED,
-        "-o",
-        tmp_path / "model.json",
-        "--series",
-        "zähler",
-        *OPTIONS[2:],
-    )
-    refused = call(*words, *EDGES, "--encoding", "latin-1")
-    assert refused.code != 0
-    assert refused.said('set source.delimiter to ";" (fit of a data file: --delimiter)'), refused.err
-    call(*words, *EDGES, "--encoding", "latin-1", "--delimiter", ";", "--decimal", ",").ended(0)
-    assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, set(HOMES))
-    settings = call("fit", job(tmp_path / "job").settings, "--delimiter", ";")
-    assert settings.said("--delimiter is for data files"), settings.err
-
-
 def test_series_outside_a_belief_are_for_the_operator_and_none_is_no_warning(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     fitted = call("fit", made.settings, *POOLED)
@@ -482,6 +448,5 @@ def test_series_outside_a_belief_are_for_the_operator_and_none_is_no_warning(tmp
         (said,) = plain.pop("operator_only")["of_history"]
         assert said.endswith(text)
         assert text not in json.dumps(plain)
-    write_csv(tmp_path / "one.csv", readings(homes=["m1"]))
-    one = call("fit", tmp_path / "one.csv", *POOLED, "-o", tmp_path / "one.json", *OPTIONS, *EDGES)
+    one = call("fit", job(tmp_path / "one", readings(homes=["m1"]), model="model.json").settings, *POOLED)
     assert one.said("0 of the 1 series, by their own counts model id"), one.out

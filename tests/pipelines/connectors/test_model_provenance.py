@@ -13,7 +13,6 @@ import pytest
 from quiltstream.pipelines.live.job import graph_of
 from quiltstream.schemas.settings.job import read_settings
 
-from ..commands.test_fit import EDGES, OPTIONS
 from ..jobs import HOMES, Job, call, job, readings
 
 ONE = {"readings": {"series": {"constant": "house"}, "time": "ts", "value": "kwh", "scale": 2000}}
@@ -26,18 +25,11 @@ def one_house(folder: Path) -> Job:
 
 
 def fit_one(made: Job, name: str) -> None:
-    call(
-        "fit",
-        made.folder / "readings.csv",
-        "--belief",
-        "pooled",
-        "-o",
-        made.folder / "model.json",
-        "--series-name",
-        name,
-        *OPTIONS[2:],
-        *EDGES,
-    ).ended(0)
+    """Fit on the job's readings, by other settings that name the house."""
+    text = made.settings.read_text(encoding="utf-8")
+    other = made.folder / "fit.yaml"
+    other.write_text(text.replace("constant: house", f"constant: {name}"), encoding="utf-8")
+    call("fit", other, "--belief", "pooled").ended(0)
 
 
 def is_given(made: Job) -> bool:
@@ -116,9 +108,10 @@ def test_names_of_another_column_of_the_file_do_not_exclude_a_series(tmp_path: P
     path = tmp_path / "readings.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([f"{lines[0]},alias", *(f"{line},a{line[1]}" for line in lines[1:])]), encoding="utf-8")
-    call(
-        "fit", path, "--belief", "pooled", "-o", tmp_path / "model.json", "--series", "alias", *OPTIONS[2:], *EDGES
-    ).ended(0)
+    held = made.settings.read_text(encoding="utf-8")
+    other = tmp_path / "fit.yaml"
+    other.write_text(held.replace("series: meter", "series: alias"), encoding="utf-8")
+    call("fit", other, "--belief", "pooled").ended(0)
     assert is_given(made)
 
 
