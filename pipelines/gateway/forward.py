@@ -63,12 +63,21 @@ class Forward:
             BrokerError: the broker refuses for good.
             DeliveryError: the delivery target does.
         """
-        self._line = line
         try:
             while not stop():
-                self._turn(line)
+                self.turn(line)
         finally:
             self._finish(line, patience)
+
+    def turn(self, line: Connection) -> None:
+        """Read what has come, hand it over, and acknowledge what is delivered."""
+        self._line = line
+        if not line.connected and self._flights and not self.room():
+            # connected again, the broker would send once more what is held already
+            time.sleep(_BUSY_S)
+        else:
+            line.turn(_BUSY_S if self._flights else _IDLE_S, room=self.room)
+        self._settle(line)
 
     def take(self, message: Arrived) -> None:
         """A message of the broker, within a turn of the line."""
@@ -112,14 +121,6 @@ class Forward:
     @property
     def _epoch(self) -> int:
         return 0 if self._line is None else self._line.epoch
-
-    def _turn(self, line: Connection) -> None:
-        if not line.connected and self._flights and not self.room():
-            # connected again, the broker would send once more what is held already
-            time.sleep(_BUSY_S)
-        else:
-            line.turn(_BUSY_S if self._flights else _IDLE_S, room=self.room)
-        self._settle(line)
 
     def _settle(self, line: Connection) -> None:
         had, target, tally = self.target.had(), self.target, self.tally

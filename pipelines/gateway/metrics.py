@@ -141,7 +141,7 @@ _FILES = 4
 
 
 class RejectFile:
-    """A file that is begun anew at 16 MiB, with the four before it kept.
+    """A file that is begun anew at so many bytes, with the four before it kept.
 
     Without a path nothing is kept.
 
@@ -149,14 +149,14 @@ class RejectFile:
         CommandError: it cannot be written.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, most: int = _BYTES) -> None:
         self._key = secrets.token_bytes(16)
         self._handler: _File | None = None
         if path is None:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._handler = _File(path, maxBytes=_BYTES, backupCount=_FILES, encoding="utf-8")
+            self._handler = _File(path, maxBytes=most, backupCount=_FILES, encoding="utf-8")
         except OSError as error:
             raise CommandError(f"forward.rejects {path}: cannot be written ({reason(error)})") from None
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.schemas.settings.secrets import PseudonymKey
-
 from .gateway_job import TOPICS, GatewayProcess, Meters, Start, number_of, records_of, tally_of, to_folder
 from .mosquitto import CONFIGURATION, MosquittoBroker
 
@@ -46,23 +44,6 @@ def test_messages_are_delivered_once_with_their_properties(mosquitto: MosquittoB
     assert {record["topic"] for record in records} == {f"meters/m{n}/readings" for n in range(TOPICS)}
     assert all(abs(record["received"].timestamp() - time.time()) < 600 for record in records)
     assert "stopped: received 2,000" in one.log
-    assert "meters/m" not in one.log
-
-
-def test_messages_are_forwarded_under_pseudonyms_without_loss(
-    mosquitto: MosquittoBroker, start_gateway: Start, tmp_path: Path
-) -> None:
-    secret = b"correct horse battery staple"
-    (tmp_path / "key").write_bytes(secret + b"\n")
-    one = start_gateway(to_folder(mosquitto.port, pseudonyms={"file": str(tmp_path / "key"), "level": 2}))
-    confirmed = Meters(mosquitto.port, range(500)).join()
-    one.wait_until("all acknowledged", lambda: settled(one, 500))
-    assert one.stop() == 0
-    records = records_of(one.folder / "spool")
-    assert set(tally_of(records)) == confirmed == set(range(500))
-    key = PseudonymKey(secret)
-    assert {record["topic"] for record in records} == {f"meters/{key.name(f'm{n}')}/readings" for n in range(TOPICS)}
-    assert secret.decode() not in one.log
     assert "meters/m" not in one.log
 
 
@@ -179,28 +160,6 @@ def test_retained_messages_are_ignored_or_flagged(
     found = {(bytes(one["payload"]), one["retain"]) for one in records_of(one.folder / "spool")}
     # what is published now is news, also if the broker will retain it
     assert found == {(b"8|new", False)} | ({(b"7|old", True)} if retained == "forward" else set())
-
-
-def test_two_gateways_of_one_shared_subscription_share_its_messages(
-    mosquitto: MosquittoBroker, start_gateway: Start
-) -> None:
-    both: list[GatewayProcess] = []
-    for name in ("gateway-1", "gateway-2"):
-        settings = to_folder(mosquitto.port, topics=["$share/site/meters/+/readings"])
-        settings["mqtt"]["client_id"] = name
-        both.append(start_gateway(settings))
-    Meters(mosquitto.port, range(1_000)).join()
-
-    def all_acknowledged() -> bool:
-        metrics = [one.metrics() for one in both]
-        return sum(one["acknowledged_total"] for one in metrics) >= 1_000 and not any(
-            one["in_flight"] for one in metrics
-        )
-
-    both[0].wait_until("all acknowledged", all_acknowledged)
-    counts = [tally_of(records) for one in both if one.stop() == 0 and (records := records_of(one.folder / "spool"))]
-    assert len(counts) == 2
-    assert counts[0] + counts[1] == dict.fromkeys(range(1_000), 1)
 
 
 def test_a_gateway_at_its_limit_holds_no_more_and_fetches_nothing_again(

@@ -7,28 +7,11 @@ import socket
 
 import pytest
 
+from ..pipelines.gateway.blunt_broker import CONNACK, CONNECT, PUBACK, integer, packet, text
 from .gateway_job import GatewayProcess, Start, payload_of, records_of, tally_of, to_folder
 from .mosquitto import MosquittoBroker
 
-CONNECT, CONNACK, PUBLISH, PUBACK = 0x10, 0x20, 0x32, 0x40
-
 LETTERS = "ak\ufeff\u0000\u0085\ufdd0\uffff\U0001f600/+#$"
-
-
-def integer(value: int) -> bytes:
-    """A variable byte integer of at most two bytes."""
-    return bytes([value]) if value < 128 else bytes([value % 128 | 128, value // 128])
-
-
-def text(value: bytes | str) -> bytes:
-    """A string, or bytes, that say their length."""
-    value = value.encode() if isinstance(value, str) else value
-    return len(value).to_bytes(2, "big") + value
-
-
-def packet(first: int, body: bytes) -> bytes:
-    """A whole packet."""
-    return bytes([first]) + integer(len(body)) + body
 
 
 def published(port: int, properties: bytes, payload: bytes, topic: bytes = b"meters/m1/readings") -> bool:
@@ -40,7 +23,7 @@ def published(port: int, properties: bytes, payload: bytes, topic: bytes = b"met
         peer.recv(1_000)
         body = text(topic) + b"\0\1" + integer(len(properties)) + properties + payload
         try:
-            peer.sendall(packet(PUBLISH, body))
+            peer.sendall(packet(0x32, body))
             answer = peer.recv(100)
         except ConnectionError:
             return False

@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from .threaded_broker import ThreadedBroker, packets
-
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x30, 0x40, 0x80, 0x90
+
+
+class ThreadedBroker(ABC):
+    """Listens from the moment that it is made; what it says is up to each."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def talk(self, peer: socket.socket) -> None:
+        """Talk to whoever connected; the connection ends with it."""
+
+    def close(self) -> None:
+        """Take no more connections; the last one ends with its client."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            with peer:
+                self.talk(peer)
+
+
+def packets(peer: socket.socket) -> Iterator[tuple[bytes, bytes]]:
+    """The packets of a connection as (first byte, what follows its length), until it ends."""
+    stream = peer.makefile("rb")
+    while first := stream.read(1):
+        length, shift = 0, 0
+        while True:
+            byte = stream.read(1)[0]
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:  # its top bit says that more follows
+                break
+        yield first, stream.read(length)
 
 
 def integer(value: int) -> bytes:
@@ -50,9 +93,8 @@ class BluntBroker(ThreadedBroker):
     """Takes connections one after the other and says the same on each.
 
     Args:
-        says: what it sends behind its answer to the subscription, or to the connection if there is none.
+        says: what it sends behind its answer to the subscription.
         plain: what it sends instead by MQTT 3.1.1; ``None``: it ends such a connection.
-        subscribed: whether it waits for a subscription.
         instead: sent in place of all this when a connection is there.
 
     Attributes:
@@ -60,18 +102,10 @@ class BluntBroker(ThreadedBroker):
         answers: packets of each connection that are no CONNECT, SUBSCRIBE or DISCONNECT, as (first byte, packet id).
     """
 
-    def __init__(
-        self,
-        says: Sequence[bytes],
-        plain: Sequence[bytes] | None = None,
-        *,
-        subscribed: bool = True,
-        instead: bytes = b"",
-    ) -> None:
+    def __init__(self, says: Sequence[bytes], plain: Sequence[bytes] | None = None, *, instead: bytes = b"") -> None:
         self.versions: list[int] = []
         self.answers: list[list[tuple[int, int]]] = []
         self._says = {5: b"".join(says)} | ({} if plain is None else {4: b"".join(plain)})
-        self._subscribed = subscribed
         self._instead = instead
         super().__init__()
 
@@ -99,8 +133,7 @@ class BluntBroker(ThreadedBroker):
                 elif version not in self._says:
                     return
                 else:
-                    connack = packet(CONNACK, bytes(self.versions[-1] - 2))
-                    peer.sendall(connack + (b"" if self._subscribed else self._says[self.versions[-1]]))
+                    peer.sendall(packet(CONNACK, bytes(version - 2)))
             elif kind == SUBSCRIBE:
                 told = b"\0\1" if self.versions[-1] == 5 else b"\1"
                 peer.sendall(packet(SUBACK, body[:2] + told) + self._says[self.versions[-1]])

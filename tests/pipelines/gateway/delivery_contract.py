@@ -69,23 +69,14 @@ class DeliveryContract:
         assert target.had() == target.refused() == []
         target.close(5)
 
-    def test_offering_and_polling_never_block(self, place: Place) -> None:
-        target = place.target()
-        place.fail()
-        began = time.monotonic()
-        taken = [number for number in range(100) if target.offer(number, message(number))]
-        assert target.had() == []
-        assert time.monotonic() - began < 2
-        place.mend()
-        assert sorted(had_by(target, len(taken))) == taken
-        target.close(5)
-
     def test_a_target_that_fails_temporarily_receives_all_messages(self, place: Place) -> None:
         target = place.target()
         assert target.offer(0, message(0))
         assert had_by(target, 1) == [0]
         place.fail()
+        began = time.monotonic()
         taken = [number for number in range(1, 50) if target.offer(number, message(number))]
+        assert time.monotonic() - began < 2, "an offer waits for nothing"
         time.sleep(0.3)
         early = target.had()
         assert len(early) < 49

@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -144,7 +142,10 @@ def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1] == "[]"
 
 
-def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_sigterm_with_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_a_signal_with_0(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = int(one.getsockname()[1])
@@ -156,67 +157,19 @@ def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_sigterm_with_0(
     while "cannot be reached" not in (said := (tmp_path / "log").read_text(encoding="utf-8")):
         assert time.monotonic() < until, said
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.pid, number)
     assert process.wait(30) == 0
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert "SIGTERM: stopping" in said
+    assert f"{number.name}: stopping" in said
     assert "stopped: received 0" in said
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_at_whatever_line_it_comes(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the waiting thread holds a lock that the handler would wait for."""
-    from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - patched here
-
-    def forward(*given: Any) -> None:
-        while not given[-1]():
-            time.sleep(0.001)
-
-    def stuck(*_: object) -> None:
-        raise TimeoutError(f"the signal at line {moment} did not end it")
-
-    def begun(frame: FrameType, _event: str, _: object) -> Any:
-        watched = frame.f_globals["__name__"] in ("threading", run.__name__)
-        return come if watched and threading.current_thread() is threading.main_thread() else None
-
-    def come(_frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        if event == "line" and lines == moment:
-            signal.raise_signal(number)
-        return come
-
-    def report(*given: Any) -> None:
-        sys.settrace(begun)
-        try:
-            usual(*given)
-        finally:
-            sys.settrace(before)
-
-    usual, before = run._report, sys.gettrace()
-    monkeypatch.setattr(run, "_forward", forward)
-    monkeypatch.setattr(run, "_report", report)
-    alarm = signal.signal(signal.SIGALRM, stuck)
-    path = write(tmp_path, metrics={"every": "5ms"})
-    try:
-        for moment in range(1, 60):
-            lines = 0
-            signal.setitimer(signal.ITIMER_REAL, 5.0)
-            assert run.run_gateway(path) == 0
-            assert lines >= moment
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, alarm)
 
 
 def test_an_unexpected_error_ends_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - patched here
 
-    def forward(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ValueError("something unexpected")
 
-    monkeypatch.setattr(run, "_forward", forward)
+    monkeypatch.setattr(run, "Connection", broken)
     with pytest.raises(ValueError, match="something unexpected"):
         run.run_gateway(write(tmp_path))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway import metrics as reject_files
 from quiltstream.pipelines.gateway.delivery import DeliveryError, FolderDelivery, Segment, recover
 from quiltstream.pipelines.gateway.metrics import Dropped, RejectFile
 
@@ -42,13 +41,10 @@ def test_open_and_sealed_segments_are_accessible_by_their_owner_only(tmp_path: P
     assert set(modes(tmp_path).values()) == {"0o600"}
 
 
-def test_rejects_are_accessible_by_their_owner_only_after_a_rotation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reject_files, "_BYTES", 200)
+def test_rejects_are_accessible_by_their_owner_only_after_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "rejects.jsonl"
     path.touch(mode=0o644)
-    file = RejectFile(path)
+    file = RejectFile(path, 200)
     for _ in range(5):
         file.add(Dropped.TOO_LARGE, b"topic", 7)
     file.close()

@@ -25,12 +25,6 @@ def test_every_count_is_in_prometheus_text_with_help_and_type() -> None:
     assert all(f"# TYPE {name} " in text and f"# HELP {name} " in text for name in values)
 
 
-def test_the_log_line_names_only_nonzero_counts() -> None:
-    tally = Tally(received=10, acknowledged=9, in_flight=1, reconnects=2)
-    tally.dropped[Dropped.RETAINED] = 4
-    assert tally.line(0, 2.0) == ("received 10 (5/s), acknowledged 9, in flight 1, reconnects 2, dropped as retained 4")
-
-
 def test_one_topic_has_one_digest_in_a_run_and_another_in_the_next(tmp_path: Path) -> None:
     first, second = RejectFile(tmp_path / "a"), RejectFile(tmp_path / "b")
     for file in (first, second):
@@ -46,22 +40,14 @@ def test_one_topic_has_one_digest_in_a_run_and_another_in_the_next(tmp_path: Pat
     assert not set(digests[0]) & set(digests[1])
 
 
-def test_the_file_of_rejects_is_rotated_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quiltstream.pipelines.gateway.metrics._BYTES", 1_000)
-    file = RejectFile(tmp_path / "rejects.jsonl")
+def test_the_file_of_rejects_is_rotated_and_bounded(tmp_path: Path) -> None:
+    file = RejectFile(tmp_path / "rejects.jsonl", 1_000)
     for number in range(1_000):
         file.add(Dropped.TOO_LARGE, b"m%d" % number, number)
     file.close()
     files = list(tmp_path.iterdir())
     assert len(files) == 5
     assert all(path.stat().st_size <= 1_000 for path in files)
-
-
-def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
-    file = RejectFile(None)
-    file.add(Dropped.TOO_LARGE, b"m", 1)
-    file.close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_unwritable_rejects_path_is_reported(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import yaml
 
-from quiltstream.pipelines.gateway.delivery import DeliveryTarget, KafkaDelivery
+from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.gateway.delivery import DeliveryError, DeliveryTarget, KafkaDelivery
 from quiltstream.pipelines.gateway.forward import Forward
 from quiltstream.pipelines.gateway.metrics import RejectFile, Tally
 from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.metrics_page import serve_metrics
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.gateway import GatewaySettings, Level, TopicPseudonyms
+from quiltstream.schemas.settings.gateway import GatewaySettings, Level
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.transforms.payloads import PayloadDecoder
@@ -27,7 +28,7 @@ from quiltstream.transforms.payloads.messages import Messages
 
 from ..jobs import call
 from .fake_kafka import Broker
-from .test_forward import FakeLine, FakeTarget, incoming, stop_after
+from .test_forward import FakeLine, FakeTarget, incoming
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
 KEY = PseudonymKey(SECRET.encode())
@@ -70,7 +71,8 @@ def passed(
     line.take = forward.take
     body = json.dumps({"ts": NOON_S, "kwh": 1.5}).encode()
     line.waiting.extend(incoming(at, body, topic=topic) for at, topic in enumerate(topics, 1))
-    forward.run(line, stop_after(2), 5.0)
+    turns = iter([False, False])
+    forward.run(line, lambda: next(turns, True), 5.0)
     return tally
 
 
@@ -184,29 +186,30 @@ def test_the_key_is_shown_nowhere_and_is_not_pickled(tmp_path: Path, caplog: pyt
 def test_a_gateway_that_runs_makes_pseudonyms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
     from quiltstream.pipelines.gateway import run  # noqa: PLC0415 - needs the extra
-    from quiltstream.pipelines.gateway.run import parts_of  # noqa: PLC0415 - as above
 
-    def messages(_: Any, on_message: Any) -> FakeLine:
-        line = FakeLine()
-        line.take = on_message
-        line.waiting.append(incoming(1, b"{}", topic="meters/secret-7/kwh"))
-        return line
+    class Line(FakeLine):
+        """Brings one message, and then its broker refuses."""
 
-    monkeypatch.setattr(run, "Connection", messages)
-    settings = GatewaySettings.parse(document(pseudonyms={"env": "METER_KEY", "level": 2}), folder=tmp_path)
-    looks = iter([False, True])
-    run._forward(parts_of(settings), Tally(), RejectFile(None), lambda: next(looks))  # pyright: ignore[reportPrivateUsage] - the way without a broker
-    (path,) = (tmp_path / "spool").glob("*.avro")
-    assert KEY.name("secret-7").encode() in path.read_bytes()
-    assert b"secret-7" not in path.read_bytes()
+        def __init__(self, _: Any, on_message: Any) -> None:
+            super().__init__()
+            self.take = on_message
+            self.waiting.append(incoming(1, b"{}", topic="meters/secret-7/kwh"))
+
+        def turn(self, seconds: float, *, room: Any = None) -> None:
+            self.error = None if self.waiting else DeliveryError("over")
+            super().turn(seconds, room=room)
+
+    monkeypatch.setattr(run, "Connection", Line)
+    path = tmp_path / "gateway.yaml"
+    path.write_text(yaml.safe_dump(document(pseudonyms={"env": "METER_KEY", "level": 2})), encoding="utf-8")
+    with pytest.raises(CommandError, match="over"):
+        run.run_gateway(path)
+    (segment,) = (tmp_path / "spool").glob("*.avro")
+    assert KEY.name("secret-7").encode() in segment.read_bytes()
+    assert b"secret-7" not in segment.read_bytes()
 
 
 # Settings
-
-
-def test_a_level_or_several_are_taken() -> None:
-    assert TopicPseudonyms.model_validate({"env": "K", "level": 2}).level == [2]
-    assert TopicPseudonyms.model_validate({"file": "/run/key", "level": [3, 1]}).level == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_a_level_that_topics_do_not_have_is_a_mistake(level: Any, topics: list[s
 )
 def test_a_pseudonym_level_possible_in_every_filter_is_accepted(level: Any, topics: list[str]) -> None:
     given = document(topics=topics, pseudonyms={"env": "METER_KEY", "level": level})
-    assert GatewaySettings.parse(given).forward is not None
+    assert GatewaySettings.parse(given).forward.topics == topics
 
 
 def check(folder: Path, **forward: Any) -> Any:

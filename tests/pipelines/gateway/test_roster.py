@@ -179,18 +179,6 @@ def test_files_that_are_read_are_not_replaced(tmp_path: Path) -> None:
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "roster.csv").write_text("series\nm1\n", encoding="utf-8")
-    (tmp_path / "taken").mkdir()
-    settings = gateway(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    call("pseudonyms", settings, tmp_path / "roster.csv", "-o", tmp_path / "taken").ended(
-        2, "cannot be written (a folder is there"
-    )
-    assert sorted(tmp_path.iterdir()) == before
-    assert list((tmp_path / "taken").iterdir()) == []
-
-
 def test_no_roster_is_written_without_pseudonym_settings_or_their_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

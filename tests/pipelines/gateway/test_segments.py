@@ -93,9 +93,3 @@ def test_only_segments_are_recovered_as_left_over(tmp_path: Path) -> None:
     for other in (".gateway.lock", "x.avro", ".x.part", "notes.txt"):
         (tmp_path / other).write_text("x", encoding="ascii")
     assert left_over(tmp_path) == [path]
-
-
-def test_names_of_one_moment_differ_and_sort_by_time() -> None:
-    names = [segment_name(1_700_000_000_000_000 + 999_999 * step) for step in range(50)]
-    assert names == sorted(names)
-    assert segment_name(1) != segment_name(1)

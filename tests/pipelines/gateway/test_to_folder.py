@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -36,27 +37,23 @@ def messages_of(folder: Path, pattern: str = "*.avro") -> list[Message]:
 class Disk(Place):
     """A folder whose disk can be full."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.full = False
         self.room: int | None = None  # bytes of all files in the folder, if there is a bound
         self.targets: list[FolderDelivery] = []
+        self._fsync = os.fsync
+        patch.setattr(os, "fsync", self.sync)
 
-    def begin(self, folder: Path, began_us: int) -> Segment:
-        disk = self
-
-        class Failing(Segment):
-            def _sync(self) -> int:
-                if disk.full:
-                    raise OSError(28, "No space left on device")
-                if disk.room is not None and disk.held() > disk.room:
-                    raise OSError(28, "No space left on device")
-                return super()._sync()
-
-        return Failing(folder, began_us)
+    def sync(self, file: int) -> None:
+        """As the system does it, if there is room for what is in a file."""
+        full = self.full or (self.room is not None and self.held() > self.room)
+        if full and not stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(28, "No space left on device")
+        self._fsync(file)
 
     def target(self) -> DeliveryTarget:
-        self.targets.append(FolderDelivery(self.folder, size=1 << 20, age=0.2, begin=self.begin))
+        self.targets.append(FolderDelivery(self.folder, size=1 << 20, age=0.2))
         return self.targets[-1]
 
     def kept(self) -> list[Message]:
@@ -76,8 +73,8 @@ class Disk(Place):
 
 class TestFolderHop(DeliveryContract):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[Place]:
-        disk = Disk(tmp_path / "spool")
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+        disk = Disk(tmp_path / "spool", monkeypatch)
         yield disk
         disk.mend()
         for target in disk.targets:
@@ -136,9 +133,9 @@ def test_a_spool_path_that_is_not_a_folder_is_reported(tmp_path: Path) -> None:
         FolderDelivery(tmp_path / "file" / "spool", size=1, age=1)
 
 
-def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path) -> None:
+def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed sync left in the file is cut off before the file is sealed."""
-    disk = Disk(tmp_path)
+    disk = Disk(tmp_path, monkeypatch)
     target = disk.target()
     target.offer(0, message(0))
     had_by(target, 1)
@@ -153,12 +150,12 @@ def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*.open"))
 
 
-def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
+def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path, monkeypatch)
     disk.fail()
     for _ in range(3):
         with pytest.raises(OSError, match="No space left"):
-            disk.begin(tmp_path, 1)
+            Segment(tmp_path, 1)
     assert not list(tmp_path.iterdir())
 
 
@@ -168,7 +165,7 @@ def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
     monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 0.01)
     spool, taken = tmp_path / "spool", tmp_path / "taken"
     taken.mkdir()
-    disk = Disk(spool)
+    disk = Disk(spool, monkeypatch)
     target = disk.target()
     disk.fail()
     for number in range(60):
@@ -190,7 +187,7 @@ def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
 
 def test_what_a_full_disk_did_not_take_is_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.pipelines.gateway.delivery.DISK_RETRY_S", 60.0)
-    disk = Disk(tmp_path)
+    disk = Disk(tmp_path, monkeypatch)
     disk.room = 20_000
     target = disk.target()
     target.offer(0, message(0, 100_000))

@@ -125,16 +125,6 @@ def test_a_full_producer_queue_causes_back_pressure(topic: Topic) -> None:
     assert target.offer(5, message(5))
 
 
-def test_a_message_permanently_refused_by_the_broker_is_refused_alone(topic: Topic) -> None:
-    target = topic.target()
-    topic.broker.refuse = lambda value: KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if value.startswith(b"3|") else None
-    for number in range(6):
-        target.offer(number, message(number))
-    assert sorted(had_by(target, 5)) == [0, 1, 2, 4, 5]
-    assert refused_by(target) == [3]
-    assert target.refused() == []
-
-
 def test_a_refused_batch_loses_only_the_message_that_caused_it(topic: Topic) -> None:
     target = topic.target()
     topic.fail()
@@ -154,14 +144,10 @@ def test_a_refused_batch_loses_only_the_message_that_caused_it(topic: Topic) -> 
 def test_a_message_that_the_producer_refuses_at_once_is_refused_once_and_not_kept(topic: Topic) -> None:
     topic.broker.longest = 100
     target = topic.target()
-    assert isinstance(target, KafkaDelivery)
-    large = message(1, size=101)
-    assert target.offer(1, large)
+    assert target.offer(1, message(1, size=101))
     assert target.offer(2, message(2))
     assert sorted(had_by(target, 1)) == [2]
     assert target.refused() == [1]
-    assert target._pending == {}
-    target._renew()
     assert target.had() == []
     assert target.refused() == []
 
@@ -251,28 +237,6 @@ def test_a_clock_briefly_ahead_delays_and_loses_no_kafka_message(
     assert sorted(had_by(target, 10)) == list(range(30, 40))
 
 
-def test_messages_wait_in_order_while_the_clock_is_ahead(topic: Topic, clocks: Clocks) -> None:
-    target = topic.target()
-    first, clocks.ahead = clocks.message(0), 2 * HOUR_MS
-    assert target.offer(0, first)
-    for number in range(1, 6):
-        assert target.offer(number, clocks.message(number))
-    # what was received before it keeps its stamp, although it was sent with the others
-    assert had_by(target, 1) == [0]
-    assert topic.broker.taken == [(first.payload, first.received_us // 1_000)]
-    until = time.monotonic() + 0.3
-    while time.monotonic() < until:
-        assert target.had() == []
-        assert not target.offer(6, message(6))
-        time.sleep(0.005)
-    assert target.refused() == []
-    clocks.ahead, before = 0, clocks.right()
-    assert had_by(target, 5) == [1, 2, 3, 4, 5]
-    assert all(before <= stamp <= clocks.right() for _, stamp in topic.broker.taken[1:])
-    assert target.offer(6, clocks.message(6))
-    assert had_by(target, 1) == [6]
-
-
 def test_a_timestamp_too_old_for_the_topic_is_replaced_and_others_are_kept(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,34 +275,12 @@ def test_a_fatal_error_during_a_single_send_recreates_the_producer(topic: Topic,
     assert had_by(target, 1) == [4]
 
 
-def test_a_permanent_refusal_among_unknown_results_is_final_for_its_message_only(topic: Topic, clocks: Clocks) -> None:
-    target = topic.target()
-    clocks.ahead = 2 * HOUR_MS
-    for number in range(4):
-        target.offer(number, clocks.message(number))
-    target.had()
-    clocks.ahead = 0
-    topic.broker.refuse = lambda value: KafkaError(KafkaError.INVALID_RECORD) if value.startswith(b"1|") else None
-    assert had_by(target, 3) == [0, 2, 3]
-    assert target.refused() == [1]
-    assert target.offer(4, clocks.message(4))
-    assert had_by(target, 1) == [4]
-
-
 def test_a_fatal_producer_error_recreates_the_producer_and_resends_all(topic: Topic) -> None:
     target = topic.target()
     topic.broker.refuse = fatal_once(b"5|")
     for number in range(20):
         assert target.offer(number, message(number))
     assert sorted(had_by(target, 20)) == list(range(20))
-    assert len(topic.broker.producers) == 2
-
-
-def test_a_producer_dead_at_an_offer_is_recreated(topic: Topic) -> None:
-    target = topic.target()
-    topic.broker.producers[0].dead = True
-    assert target.offer(1, message(1))
-    assert had_by(target, 1) == [1]
     assert len(topic.broker.producers) == 2
 
 
@@ -377,15 +319,6 @@ def test_a_missing_topic_is_an_error_before_any_message_is_offered(topic: Topic)
     target = topic.target()
     with pytest.raises(DeliveryError, match="there is no topic 'readings'"):
         until(target.had)
-
-
-def test_an_unavailable_kafka_broker_is_logged_once(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    topic.fail()
-    target = topic.target()
-    for _ in range(3):
-        topic.broker.producers[0].settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        assert target.had() == []
-    assert caplog.text.count("no broker can be reached") == 1
 
 
 def test_options_refused_by_the_library_are_a_settings_error() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, State, listen
+from quiltstream.pipelines.gateway.connection import Arrived, BrokerError, Connection, Session, listen
 
 from ...depth import examples
-from .blunt_broker import BluntBroker, KeepingBroker, integer, packet, publish, text
+from .blunt_broker import BluntBroker, KeepingBroker, packet, publish, text
 
 mqtt = pytest.importorskip("paho.mqtt.client", reason="the extra mqtt is not installed")
 
@@ -59,19 +58,16 @@ BROKEN = {
 
 
 class Heard:
-    """The connection acknowledges each message while ``answers`` is true."""
+    """The connection acknowledges each message."""
 
-    def __init__(self, port: int, **about: Any) -> None:
+    def __init__(self, port: int) -> None:
         self.messages: list[Arrived] = []
-        self.answers = True
-        given_: dict[str, Any] = {"filters": ("#",), "expiry": 60} | about
-        session = Session("127.0.0.1", port, "c", **given_)
+        session = Session("127.0.0.1", port, "c", filters=("#",), expiry=60)
         self.connection = Connection(session, on_message=self.hear)
-        self.connection._backoff.longest = 0.01  # pyright: ignore[reportPrivateUsage] - so that the test is quick
 
     def hear(self, message: Arrived) -> None:
         self.messages.append(message)
-        if message.qos and self.answers:
+        if message.qos:
             self.connection.ack(message.mid, message.qos)
 
     def turn(self) -> None:
@@ -82,11 +78,6 @@ def go_on(turn: Callable[[], None]) -> None:
     until = time.monotonic() + 20
     while time.monotonic() < until:
         turn()
-
-
-def soon(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.2) -> None:
-    """Return to MQTT 5 after so long, and hold reading back for as long as it takes."""
-    monkeypatch.setattr("quiltstream.pipelines.gateway.connection._PLAIN_S", seconds)
 
 
 def test_readable_properties_give_the_content_type_in_one_connection() -> None:
@@ -112,27 +103,20 @@ def test_a_topic_of_no_utf8_is_empty_and_the_message_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("properties", REFUSED.values(), ids=REFUSED)
-def test_a_refused_message_comes_without_properties_and_mqtt_5_is_used_again(
-    properties: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_refused_message_comes_without_properties_by_mqtt_3(
+    properties: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
-    soon(monkeypatch)
     broker = KeepingBroker({1: CONTENT, 2: properties, 3: CONTENT})
     heard = Heard(broker.port)
-    broker.wait(lambda: not broker.waiting, heard.turn)
-    broker.wait(lambda: broker.versions[2:] == [5] and heard.connection.ready, heard.turn)
-    broker.waiting[4] = CONTENT
-    heard.connection._client.disconnect()  # pyright: ignore[reportPrivateUsage] - the broker sends when connected
     broker.wait(lambda: not broker.waiting, heard.turn)
     heard.connection.close()
     broker.close()
     # the session is there still, and is not subscribed by MQTT 3.1.1
-    assert broker.versions == [5, 4, 5, 5]
-    assert broker.subscribed == [1, 3, 4]
+    assert broker.versions == [5, 4]
+    assert broker.subscribed == [1]
     kinds = {one.payload: one.content_type for one in heard.messages}
-    assert (kinds[b"2"], kinds[b"3"], kinds[b"4"]) == ("", "", "text/plain")
+    assert (kinds[b"2"], kinds[b"3"]) == ("", "")
     assert caplog.text.count("cannot read; connecting by MQTT 3.1.1") == 1
-    assert caplog.text.count("connecting by MQTT 5 again") == 1
     assert heard.connection.fresh == 0
 
 
@@ -167,35 +151,6 @@ def test_an_error_of_the_library_that_is_no_malformed_packet_is_survived(
     broker.close()
     assert broker.versions == [5, 4]
     assert "the MQTT library raised ArithmeticError" in caplog.text
-
-
-def test_mqtt_5_is_used_again_only_with_every_message_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    soon(monkeypatch)
-    broker = KeepingBroker({1: REFUSED["unknown property"]})
-    heard = Heard(broker.port)
-    heard.answers = False
-    broker.wait(lambda: bool(heard.messages), heard.turn)
-    until = time.monotonic() + 0.5
-    while time.monotonic() < until:
-        heard.turn()
-    assert broker.versions == [5, 4]
-    heard.connection.ack(1, 1)
-    broker.wait(lambda: broker.versions == [5, 4, 5], heard.turn)
-    heard.connection.close()
-    broker.close()
-    assert broker.waiting == {}
-
-
-def test_reading_is_held_back_a_few_seconds_of_a_minute_before_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    connection = Connection(Session("127.0.0.1", 1, "c", expiry=60))
-    connection._renew(State(plain=True))  # pyright: ignore[reportPrivateUsage] - as a refused message does
-    connection._connected(None, None, SimpleNamespace(session_present=True), SimpleNamespace(value=0), None)  # pyright: ignore[reportPrivateUsage] - what the library calls
-    read: list[bool] = []
-    for clock[0] in (0.0, 59.0, 60.0, 64.9, 65.1, 119.0, 121.0, 126.0):
-        read.append(connection._may_read(lambda: True))  # pyright: ignore[reportPrivateUsage] - what a turn asks
-    assert read == [True, True, False, False, True, True, False, True]
 
 
 def test_a_session_that_was_lost_is_subscribed_by_mqtt_3() -> None:
@@ -258,24 +213,6 @@ def test_a_broken_packet_is_retried_a_few_times_and_then_ends_the_gateway(
     assert caplog.text.count("sent what the MQTT library cannot read; trying again in") == 3
 
 
-def test_refused_messages_of_a_broker_without_mqtt_3_end_the_gateway() -> None:
-    broker = BluntBroker([publish(1), publish(2, REFUSED["unknown property"])])
-    heard = Heard(broker.port)
-    with pytest.raises(BrokerError, match=r"5 connections in a row"):
-        go_on(heard.turn)
-    broker.close()
-    assert broker.versions == [5, 4] * 4 + [5]
-
-
-def test_a_server_that_is_no_mqtt_broker_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    broker = BluntBroker([], instead=b"\xf0\x05hello")
-    heard = Heard(broker.port)
-    with pytest.raises(BrokerError, match=r"look at mqtt\.host and mqtt\.port"):
-        go_on(heard.turn)
-    broker.close()
-    assert "hello" not in caplog.text
-
-
 def test_a_busy_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """The library ends such a connection with the reason that it gives where it cannot read a packet."""
     broker = BluntBroker([], instead=packet(0x20, b"\0\x88\0"))
@@ -305,53 +242,14 @@ def test_a_look_at_a_broker_hears_a_message_that_the_library_refuses() -> None:
     broker.close()
 
 
-def test_broken_packets_are_counted_only_if_nothing_else_is_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = Connection(Session("127.0.0.1", 1, "c"))
-    unreadable, lost = SimpleNamespace(value=0x82), SimpleNamespace(value=0x80)
-    ours = SimpleNamespace(is_disconnect_packet_from_server=False)
-    clock = [0.0]
-    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.time", SimpleNamespace(monotonic=lambda: clock[0]))
-
-    def ended(reason: Any, seconds: float = 1.0) -> None:
-        connection._connected(None, None, SimpleNamespace(session_present=True), SimpleNamespace(value=0), None)  # pyright: ignore[reportPrivateUsage] - what the library calls
-        clock[0] += seconds
-        connection._disconnected(None, None, ours, reason, None)  # pyright: ignore[reportPrivateUsage] - as above
-        connection._check()  # pyright: ignore[reportPrivateUsage] - as a turn does
-
-    for _ in range(3):
-        for _ in range(4):
-            ended(unreadable)
-        ended(lost)
-        for _ in range(4):
-            ended(unreadable)
-        ended(unreadable, 601.0)
-        for _ in range(3):
-            ended(unreadable)
-        ended(lost)
-    for _ in range(4):
-        ended(unreadable)
-    with pytest.raises(BrokerError):
-        ended(unreadable)
-
-
 def test_an_internal_error_is_not_reported_as_a_broken_packet() -> None:
     broker = BluntBroker([publish(1)])
-    heard = Heard(broker.port)
 
     def taken(message: Arrived) -> None:
         raise IndexError(message.mid)
 
-    heard.connection._on_message = taken  # pyright: ignore[reportPrivateUsage] - it is the test's
+    connection = Connection(Session("127.0.0.1", broker.port, "c", filters=("#",)), on_message=taken)
     with pytest.raises(IndexError):
-        go_on(heard.turn)
-    heard.connection.close()
+        go_on(lambda: connection.turn(0.01))
+    connection.close()
     broker.close()
-
-
-def test_a_length_is_encoded_as_in_the_mqtt_specification() -> None:
-    assert [integer(value) for value in (0, 127, 128, 268_435_455)] == [
-        b"\0",
-        b"\x7f",
-        b"\x80\x01",
-        b"\xff\xff\xff\x7f",
-    ]
