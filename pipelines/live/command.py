@@ -65,13 +65,14 @@ def run_live(
     say = event_printer(results(), as_json=as_json)
     with with_newest(settings), health_page(settings.live.metrics_port, say):
         word = Word(history_lost=history_lost)
-        if settings.estimate is None:
+        estimate = settings.estimate
+        if estimate is None:
             histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
         else:
             # what is on record is looked for before a job is built
             settings, emptied = with_ledger(settings, history_lost=history_lost)
             word = replace(word, emptied=emptied)
-            histograms = PrivateHistograms.of(estimated_plan(settings, settings.estimate, way, word))
+            histograms = PrivateHistograms.of(estimated_plan(settings, estimate, way, word))
         return run_to_end(settings, histograms, beam_options, LiveOptions(as_json=as_json, word=word))
 
 

@@ -137,41 +137,6 @@ def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
         assert {one.name for one in stores[0].summary("homes").queries} == {"first", "second", "third"}
 
 
-@pytest.mark.parametrize(("beside", "asked"), [("new", "homes"), ("known", "known"), ("another", "known")])
-def test_a_job_that_registers_in_two_domains_has_both_before_the_ledger(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, beside: str, asked: str
-) -> None:
-    """It stops for a while when it has locked the ledger's row, and another job wants a domain of the two then."""
-    look, paused, go_on = recorded_rows.meta_row, threading.Event(), threading.Event()
-
-    def slowly(connection: Connection, *, lock: bool = False) -> Any:
-        row = look(connection, lock=lock)
-        if lock and threading.current_thread().name.startswith("both") and not paused.is_set():
-            paused.set()
-            assert go_on.wait(60)
-        return row
-
-    with new_schema(postgres_url) as url, ExitStack() as open_stores, one_waits(url) as wait_for_a_lock:
-        stores = [open_stores.enter_context(Store(url, wait=20.0 + n, create=True)) for n in range(2)]
-        for known in ("homes", "known"):
-            stores[0].register(domain(known), query(domain=known, share=0.1))
-        monkeypatch.setattr(recorded_rows, "meta_row", slowly)
-        with (
-            ThreadPoolExecutor(1, thread_name_prefix="both") as both,
-            ThreadPoolExecutor(1, thread_name_prefix="one") as one,
-        ):
-            try:
-                also = [(domain(beside), query("both", beside, share=0.1))]
-                first = both.submit(stores[0].register, domain(), query("both", share=0.1), also=also)
-                assert paused.wait(30)
-                second = one.submit(stores[1].register, domain(asked), query("one", asked, share=0.1))
-                wait_for_a_lock()
-            finally:
-                go_on.set()
-            assert first.result(60).fresh
-            assert second.result(60).fresh
-
-
 def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_url: str) -> None:
     """A session stays what it was when it began: one that was refused a write is not used again."""
     plain = postgres_url.replace("postgresql+psycopg", "postgresql")
