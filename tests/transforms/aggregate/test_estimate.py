@@ -245,13 +245,15 @@ def test_states_of_too_many_or_too_long_series_are_not_kept(rows, tmp_path, monk
     paths_of(tmp_path, rows, check)
 
 
-def test_a_name_that_stands_twice_in_a_dictionary_is_one_series() -> None:
-    grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W")
+def test_a_name_that_stands_twice_in_a_dictionary_is_one_series(tmp_path: Path) -> None:
     names = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", "a"]))
     times = pa.array([ORIGIN, ORIGIN + HALF_HOUR, ORIGIN + 2 * HALF_HOUR], pa.timestamp("us", tz="UTC"))
     batch = pa.RecordBatch.from_arrays([names, times, pa.array([1.0, 300.0, 1.0])], schema=READING_SCHEMA)
-    scope = transitions._Scope()
-    ((_, traces),) = transitions._SplitSeries(grid, space, 1, scope).process(batch)
-    count = transitions._CountTransitions(space, scope)
-    found = count.extract_output(count.add_input(count.create_accumulator(), traces))
-    assert (found.series, int(found.visits.sum()), int(found.counts.sum())) == (("a",), 3, 2)
+
+    def check(found: list[Any]) -> None:
+        (one,) = found
+        assert (one.series, int(one.visits.sum()), int(one.counts.sum())) == (("a",), 3, 2)
+
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        grid, space = SlotGrid(HALF_HOUR, ORIGIN), StateSpace(EDGES, "W")
+        assert_that(pipeline | feed(tmp_path, [batch]) | EstimateTransitions(grid, space), check)
