@@ -15,7 +15,6 @@ import pytest
 from quiltstream.schemas.files import (
     FileError,
     check_replaceable,
-    mend_reading,
     open_private,
     open_regular,
     part_name,
@@ -184,12 +183,6 @@ def test_a_link_to_a_file_is_read_and_its_target_has_the_limit(tmp_path: Path) -
         read_regular(tmp_path / "link", 4)
 
 
-def test_a_file_without_a_size_has_the_limit_too() -> None:
-    """The kernel's files are regular ones of 0 bytes, and some have no end."""
-    with pytest.raises(FileError, match="at least 11 bytes, and 10 are the limit"):
-        read_regular(Path("/proc/self/status"), 10)
-
-
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277])
 def test_a_private_file_has_mode_600_under_any_umask(tmp_path: Path, mask: int) -> None:
     path = tmp_path / "secret"
@@ -218,8 +211,3 @@ def test_a_sqlite_database_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"a SQLite database is there, .* never replaced; name another file"):
         write_whole(path, "text")
     assert (path.read_bytes(), [one.name for one in tmp_path.iterdir()]) == (before, ["ledger.db"])
-
-
-def test_the_next_step_after_a_refused_read_is_the_right_to_read() -> None:
-    assert mend_reading(PermissionError(), "check the path") == "give this user the right to read it"
-    assert mend_reading(FileNotFoundError(), "check the path") == "check the path"

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas import read_releases
@@ -77,11 +76,6 @@ def test_rows_of_several_bins_stand_in_one_table_in_their_order() -> None:
     assert found.slice(12).equals(tidy(make_batch()))
     assert found.slice(0, 12).equals(tidy(make_classed()))
     assert tidy(both.slice(0, 0)).num_rows == 0
-
-
-def test_a_frame_of_polars_is_made_by_arrow() -> None:
-    frame = pl.DataFrame(pl.from_arrow(tidy(make_batch())))
-    assert frame.filter(pl.col("key") == "m2")["count"].to_list() == [4, 5, 6]
 
 
 def test_rows_are_taken_as_batches_frames_or_tidy_already() -> None:
@@ -168,13 +162,6 @@ def test_a_damaged_row_is_refused_with_its_file_row_field_and_value(
         released_rows([tmp_path / "rows.jsonl"])
     assert str(caught.value).startswith(f"{tmp_path / 'rows.jsonl'}: ")
     assert f"row 2: {said}" in str(caught.value)
-
-
-def test_a_damaged_row_of_a_parquet_file_is_refused_too(tmp_path: Path) -> None:
-    rows = [row | {"slots": slots} for row, slots in zip(make_batch().to_pylist(), (336, 0), strict=True)]
-    pq.write_table(pa.Table.from_pylist(rows, schema=make_batch().schema), tmp_path / "rows")
-    with pytest.raises(FileError, match="rows: row 2: slots is 0, but must be a number of 1 or more"):
-        read_releases(tmp_path / "rows")
 
 
 def test_a_window_without_slots_of_a_class_and_no_noise_are_no_damage(tmp_path: Path) -> None:

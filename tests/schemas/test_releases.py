@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.schemas.ledger import LEDGER_AVRO, LEDGER_SCHEMA, LedgerEntry
-from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, REJECT_SCHEMA, RejectReason
 from quiltstream.schemas.releases import (
     RELEASE_AVRO,
     RELEASE_SCHEMA,
@@ -216,17 +215,6 @@ def test_ledger_entries_round_trip_through_arrow_and_avro(entries):
     table = pa.Table.from_pylist(rows, schema=LEDGER_SCHEMA)
     assert [LedgerEntry.from_dict(r) for r in table.to_pylist()] == entries
     assert [LedgerEntry.from_dict(r) for r in avro_round_trip(LEDGER_AVRO, rows)] == entries
-
-
-def test_readings_have_a_series_a_time_and_a_value():
-    assert READING_SCHEMA.names == ["series", "time", "value"]
-    assert GROUPED_READING_SCHEMA.names == ["series", "time", "value", "group"]
-    assert REJECT_SCHEMA.names == ["reason", "source", "position", "size"]
-
-
-@pytest.mark.parametrize("reason", list(RejectReason))
-def test_every_rejection_reason_has_a_text(reason):
-    assert reason.text
 
 
 def make_labelled(missing: str, labels: list[str]) -> pa.RecordBatch:

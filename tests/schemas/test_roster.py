@@ -19,11 +19,6 @@ def test_keys_members_and_shards_follow_from_the_pairs(pairs, shards):
     assert Roster(tuple(reversed(pairs))).digest == roster.digest
 
 
-def test_without_groups_every_series_is_a_key():
-    roster = Roster.of(["m2", "m1"])
-    assert (roster.kind, roster.keys, roster.multiplicity) == ("series", ("m1", "m2"), 1)
-
-
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

@@ -15,16 +15,7 @@ from quiltstream.schemas.slots import (
     format_instant,
     parse_duration,
     parse_instant,
-    said_duration,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "microseconds"),
-    [("30min", 1_800_000_000), ("7d", 604_800_000_000), ("500ms", 500_000), ("1h", 3_600_000_000)],
-)
-def test_a_duration_is_read_in_microseconds(text, microseconds):
-    assert parse_duration(text) == microseconds
 
 
 @pytest.mark.parametrize("text", ["30", "0min", "-1h", "1.5h", "h", "30 minutes", ""])
@@ -36,13 +27,6 @@ def test_a_duration_without_a_unit_or_not_positive_is_refused(text):
 @given(st.integers(1, 10**15))
 def test_durations_round_trip(duration_us):
     assert parse_duration(format_duration(duration_us)) == duration_us
-
-
-@pytest.mark.parametrize(
-    ("minutes", "text"), [(26, "26min"), (60, "1 h"), (119, "1 h 59 min"), (3030, "50 h 30 min"), (90_000, "1,500 h")]
-)
-def test_a_duration_is_formatted_in_hours_and_minutes(minutes, text):
-    assert said_duration(minutes * 60_000_000) == text
 
 
 @given(st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)))
@@ -66,11 +50,6 @@ def test_a_naive_instant_in_a_clock_change_is_refused(stamp):
 def test_a_name_that_is_another_zone_on_each_machine_is_refused(name):
     with pytest.raises(ValueError, match=f"'{name}' is whatever a machine is set to; use an IANA name"):
         parse_instant("2013-01-01", name)
-
-
-def test_an_unknown_zone_is_refused_by_name():
-    with pytest.raises(ValueError, match="'Mars/Base' is unknown"):
-        parse_instant("2013-01-01", "Mars/Base")
 
 
 @given(st.integers(1, 10**12), st.integers(-(10**15), 10**15), st.lists(st.integers(-(10**15), 10**15), min_size=1))
@@ -108,8 +87,3 @@ def test_the_schedule_lists_exactly_the_whole_windows_between_its_ends(every, ov
     assert schedule.covered == Window(truth[0].start, truth[-1].stop)
     for s in range(start - 3 * size, start + length + 3 * size):
         assert schedule.contains(Window(s, s + size)) == (Window(s, s + size) in truth)
-
-
-def test_a_step_that_does_not_divide_the_window_is_refused():
-    with pytest.raises(ValueError, match=r"windows\.every is 5 slots and must divide windows\.size, 48"):
-        Schedule(size=48, every=5)

@@ -34,11 +34,6 @@ def test_the_missing_state_is_the_last_one():
     assert StateSpace.from_dict(space.to_dict()) == space
 
 
-def test_labels_must_be_as_many_as_bins():
-    with pytest.raises(ValueError, match="3 labels for 2 bins"):
-        StateSpace((250.0,), names=("a", "b", "c"))
-
-
 def test_categories_are_states_in_their_order():
     space = StateSpace((), categories=("sleep", "sit"), other="other", missing_state=True)
     assert (space.bins, space.size) == (3, 4)

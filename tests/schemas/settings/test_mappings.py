@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from quiltstream.schemas.settings.base import SettingsError, problems_of
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.settings.places import Place, Register, path_steps, wildcards
+from quiltstream.schemas.settings.places import Place, path_steps
 
 from ...present import present
 
@@ -64,11 +64,6 @@ def test_an_invalid_field_path_is_refused(path: str):
         path_steps(path)
 
 
-def test_the_arrays_of_a_path_end_at_its_last_wildcard():
-    assert wildcards(path_steps("a[*].b[*].c")) == ("a", None, "b", None)
-    assert wildcards(path_steps("a.b[0]")) == ()
-
-
 def mistakes(document: dict[str, Any]) -> str:
     with pytest.raises(ValidationError) as caught:
         Readings.model_validate(document)
@@ -81,50 +76,28 @@ def mistakes(document: dict[str, Any]) -> str:
         ({}, "readings.series is missing; add it"),
         ({"series": "id", "time": "ts"}, "readings.value is missing; add it"),
         (PLAIN | {"series": 5}, "series is 5: input should be a valid string"),
-        (PLAIN | {"series": {"topic": "x"}}, "series.topic is 'x'"),
         (PLAIN | {"series": {"topic": 0}}, "0 is no level"),
-        (PLAIN | {"series": {"topc": 1}}, "series.topc is not a setting"),
-        (
-            PLAIN | {"series": {}},
-            "name exactly one of column, path, topic, header, key, stamp, payload, first, sum, join; 0 are given",
-        ),
         (PLAIN | {"series": {"topic": 1, "key": True}}, "2 are given"),
-        (PLAIN | {"series": {"key": False}}, "series.key is False"),
         (PLAIN | {"series": {"topic": 1, "level": 2}}, "level is of a header or key, and topic is given"),
         (PLAIN | {"series": {"path": "a["}}, "'a[' is no path at character 2"),
         (PLAIN | {"series": {"stamp": True}}, "the broker's stamp is a time"),
-        (PLAIN | {"value": {"stamp": True}}, "the broker's stamp is a time"),
-        (PLAIN | {"time": []}, "name at least one column"),
-        (PLAIN | {"time": {"header": "t", "level": 1}}, "a level holds no time"),
         (
             PLAIN | {"value": {"register": {}}},
             "name exactly one of path, column, name, payload, first, sum, topic, header, key; 0 are",
         ),
-        (PLAIN | {"value": {"register": {"path": "a", "rollover": 0}}}, "value.register.rollover is 0"),
-        (PLAIN | {"attributes": {"feeder": {"topc": 1}}}, "attributes.feeder.topc is not a setting"),
         (PLAIN | {"avro_schemas": [{}]}, "avro_schemas is of payload: avro-single"),
         (PLAIN | {"payload": "avro-single"}, "avro_schemas is missing"),
         (PLAIN | {"max_bytes": 0}, "max_bytes is 0"),
-        (PLAIN | {"pseudonyms": {}}, "name exactly one of env and file"),
         (PLAIN | {"pseudonyms": {"file": "key"}}, "file is not an absolute path"),
         (PLAIN | {"pseudonyms": {"env": "K"}, "series": {"constant": "a"}}, "write a pseudonym there"),
         ({"preset": "nothing", "value": "p"}, "preset: 'nothing' is no preset"),
         ({"preset": "thingsboard"}, "readings.value is missing: the name"),
-        (
-            {"preset": "edgex", "value": "p", "series": "id"},
-            "under preset edgex it is a topic level, a header or the key",
-        ),
         ({"preset": "edgex", "value": "p", "series": {"path": "id"}}, "under preset edgex it is a topic level"),
-        ({"preset": "edgex", "value": "p", "attributes": {"f": "x"}}, "readings.f is 'x'; under preset edgex"),
-        ({"preset": "edgex", "value": "p", "time": "t"}, "readings.time is set, and preset edgex has its own"),
-        ({"preset": "edgex", "value": "p", "time_unit": "ms"}, "time_unit or time_format is set"),
         (
             {"preset": "edgex", "value": "p", "payload": "cbor"},
             "readings.payload is cbor, and preset edgex has its own",
         ),
         ({"preset": "edgex", "value": {"path": "p"}}, "under preset edgex it is a name, in plain text"),
-        ({"preset": "edgex", "value": {"register": {"path": "p"}}}, "give its name, not its path"),
-        ({"preset": "hono"}, "readings.value is missing"),
     ],
 )
 def test_a_wrong_mapping_is_named_with_the_next_step(document: dict[str, Any], message: str):
@@ -183,11 +156,7 @@ def test_another_mapping_is_another_text_and_another_limit_is_not():
         (PLAIN | {"series": {"topic": 1}}, "readings.series is topic level 1, and the source is files"),
         (PLAIN | {"series": {"key": True}}, "readings.series is the key"),
         (PLAIN | {"time": {"stamp": True}}, "readings.time is the broker's stamp"),
-        (PLAIN | {"value": {"path": "a.b"}}, "readings.value is path a.b"),
-        (PLAIN | {"value": {"register": {"path": "a"}}}, "readings.value is a register"),
         (PLAIN | {"payload": "cbor"}, "readings.payload is set"),
-        (PLAIN | {"attributes": {"f": "x"}}, "readings.attributes is set"),
-        ({"preset": "dsmr", "value": "1-0:1.7.0"}, "readings.preset is set"),
     ],
 )
 def test_message_fields_are_refused_for_files(document: dict[str, Any], message: str):
@@ -201,24 +170,3 @@ def test_a_column_may_be_named_in_either_way_for_files(place: Any):
     readings = Readings.model_validate({"series": place, "time": place, "value": place})
     readings.check_columns()
     assert readings.time_columns == ("id",)
-
-
-@pytest.mark.parametrize(
-    ("place", "text"),
-    [
-        (Place(column="c"), "column c"),
-        (Place(path="a.b"), "path a.b"),
-        (Place(topic=-1), "topic level -1"),
-        (Place(header="h"), "header h"),
-        (Place(key=True), "the key"),
-        (Place(stamp=True), "the broker's stamp"),
-    ],
-)
-def test_a_field_location_has_a_readable_text(place: Place, text: str):
-    assert place.text == text
-
-
-def test_a_register_has_the_steps_of_its_path():
-    assert Register(path="a.b").steps == ("a", "b")
-    assert Register(column="a.b").steps == ("a.b",)
-    assert Register(name="1-0:1.8.0").steps is None

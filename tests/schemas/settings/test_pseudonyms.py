@@ -39,11 +39,6 @@ def test_a_pseudonym_is_blake2b_of_the_name_under_the_key():
     assert PseudonymKey(SECRET[:-1]).name("meter 7") != expected
 
 
-def test_the_fingerprint_of_a_key_is_not_a_pseudonym_and_identifies_the_key():
-    assert KEY.fingerprint != KEY.name("")
-    assert KEY.fingerprint == PseudonymKey(SECRET).fingerprint != PseudonymKey(SECRET[:-1]).fingerprint
-
-
 def test_a_key_is_shown_nowhere_and_is_not_pickled():
     assert repr(KEY) == str(KEY) == "PseudonymKey(...)"
     for carry in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -66,11 +61,6 @@ def test_a_key_of_another_length_is_refused_and_not_quoted(secret: str, monkeypa
     with pytest.raises(SettingsError, match=f"QUILT_KEY holds a key of {len(secret)} bytes") as caught:
         Pseudonyms(env="QUILT_KEY").key()
     assert secret == "" or f"{secret}" not in str(caught.value).replace("openssl", "")
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"absent cannot be read here \(No such file or directory\)"):
-        Pseudonyms(file=str(tmp_path / "absent")).key()
 
 
 def test_a_ledger_freezes_the_fingerprint_and_not_the_place_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
