@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import errno
-import io
-import json
 import os
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,6 +30,7 @@ from quiltstream.transforms.sources.contract import BEGIN, Reader, SourceBatch
 from quiltstream.transforms.sources.progress import Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
+from ...depth import some
 from ..reading import ORIGIN, decoder, line, values
 from .check_contract import CheckContract
 from .streams import HOUR, Estimator, calls, stamped
@@ -80,45 +76,6 @@ class TestCheck(CheckContract):
         return Inbox(tmp_path / "inbox")
 
 
-def test_a_folder_that_cannot_be_listed_is_reported_and_its_offsets_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox = Inbox(tmp_path / "inbox")
-    inbox.send(0)
-    reader = inbox.feed().reader(0, BEGIN)
-    (first,) = rest_of(reader)
-    assert reader.read() is None
-
-    def denied(*_: object) -> None:
-        raise PermissionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.scandir", denied)
-        assert not reader.check()
-        assert holds(reader)
-        assert reader.trouble == f"the folder {inbox.folder} cannot be listed (PermissionError)"
-    assert reader.check()
-    assert reader.read() is None
-    assert reader.trouble is None
-    inbox.send(1)
-    again = reader.read()
-    assert values(again) == [1.0]
-    assert again is not None
-    assert len(again.position) > len(first.position)
-
-
-def test_a_missing_parent_folder_of_a_pattern_is_reported(tmp_path: Path) -> None:
-    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "sites" / "*" / "in" / "*.jsonl"),))
-    reader = feed.reader(0, BEGIN)
-    assert not reader.check()
-    assert holds(reader)
-    assert reader.trouble == f"the folder {tmp_path / 'sites'} is not there"
-    (tmp_path / "sites").mkdir()
-    assert reader.check()
-    assert reader.read() is None
-    assert reader.trouble is None
-
-
 def test_a_reader_at_a_position_skips_read_files_of_any_name(tmp_path: Path) -> None:
     names = ["b.jsonl", "a.jsonl", 'odd "name", [1].jsonl', "ünï.jsonl"]
     for number, name in enumerate(names):
@@ -132,17 +89,6 @@ def test_a_reader_at_a_position_skips_read_files_of_any_name(tmp_path: Path) -> 
         assert len(left) == len(names) - len(pieces)
     assert sorted(value for piece in pieces for value in values(piece)) == [0.0, 1.0, 2.0, 3.0]
     assert [piece.settled for piece in pieces] == [False, False, False, True]
-
-
-def test_a_file_with_an_undecodable_name_is_read_and_named_in_rejects(tmp_path: Path) -> None:
-    """Older systems write names in Latin-1."""
-    (tmp_path / os.fsdecode(b"z\xe4hler.jsonl")).write_text(line(7) + "no reading\n", encoding="utf-8")
-    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
-    piece = feed.reader(0, BEGIN).read()
-    assert piece is not None
-    assert values(piece) == [7.0]
-    assert [row["source"] for batch in piece.rejects for row in batch.to_pylist()] == [f"{tmp_path}/z\\udce4hler.jsonl"]
-    assert feed.reader(0, piece.position).read() is None
 
 
 def test_a_pipe_in_the_folder_is_one_reject_by_its_name_and_files_are_read(tmp_path: Path) -> None:
@@ -190,64 +136,16 @@ def test_a_listing_that_lacks_an_earlier_file_settles_nothing(tmp_path: Path, mo
         return replace(found, paths=[path for path in found.paths if Path(path).name not in missed])
 
     monkeypatch.setattr(arriving_files, "present", listed)
-    monkeypatch.setattr(arriving_files, "_came_us", lambda path: int(Path(path).stem))
     feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
     reader = feed.reader(0, BEGIN)
     for numbers in ((1, 2), (3, 4)):
         for number in numbers:
             (tmp_path / f"{number}.jsonl").write_text(line(number), encoding="utf-8")
+            time.sleep(0.02)  # of the order in which they came
         assert [(values(one), one.settled) for one in rest_of(reader)] == [
             ([float(numbers[0])], False),
             ([float(numbers[1])], True),
         ]
-
-
-def test_a_file_that_is_gone_before_it_was_begun_counts_as_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def listed(patterns: tuple[str, ...]) -> Found:
-        found = present(patterns)
-        (tmp_path / "2.jsonl").write_text(line(2), encoding="utf-8")  # seen by the next look, which leaves it
-        return found
-
-    monkeypatch.setattr(arriving_files, "present", listed)
-    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
-    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
-    reader = feed.reader(0, BEGIN)
-    first = reader.read()
-    assert first is not None
-    assert values(first) == [1.0]
-    monkeypatch.setattr(arriving_files, "present", present)
-    (tmp_path / "2.jsonl").unlink()
-    pieces = rest_of(reader)
-    assert sum(one.rejected.get(RejectReason.DAMAGED_SOURCE, 0) for one in pieces) == 1
-    assert pieces[-1].lost_us is not None
-
-
-def test_a_file_whose_change_time_never_rests_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter(range(1, 100))
-    monkeypatch.setattr(arriving_files, "_came_us", lambda _path: next(moments))
-    (tmp_path / "1.jsonl").write_text(line(1), encoding="utf-8")
-    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
-    assert [values(one) for one in rest_of(feed.reader(0, BEGIN))] == [[1.0]]
-
-
-def test_a_file_costs_no_more_json_the_more_files_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner gets the names of all files that were read with each file, and a folder may have 100,000."""
-    written: list[int] = []
-
-    def noted(given: Any, **how: Any) -> str:
-        text = json.JSONEncoder(**how).encode(given)
-        written.append(len(text))
-        return text
-
-    monkeypatch.setattr(arriving_files, "json", SimpleNamespace(dumps=noted, loads=json.loads))
-    for number in range(20):
-        (tmp_path / f"{number}.jsonl").write_text(line(number), encoding="utf-8")
-    feed = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),))
-    pieces = rest_of(feed.reader(0, BEGIN))
-    assert written == written[:1] * 20
-    assert set(json.loads(pieces[-1].position)) == {"done", "half"}
 
 
 def damaged(form: str, path: Path) -> None:
@@ -277,26 +175,7 @@ def test_a_damaged_file_of_any_format_is_one_reject_and_the_next_file_is_read(tm
     assert reader.read() is None
 
 
-def test_parquet_values_that_no_column_can_hold_are_a_damaged_file(tmp_path: Path) -> None:
-    """Without checksums of its pages a flipped bit may give an index behind the dictionary, or bytes without text."""
-    path, columns = tmp_path / "0.parquet", {"series": ["m1"] * 60, "time": [str(n) for n in range(60)]}
-    pq.write_table(pa.table(columns | {"value": [1.0] * 60}), path)
-    whole = path.read_bytes()
-    (tmp_path / "1.parquet").write_bytes(whole)
-    feed = ArrivingFiles(decoder("parquet"), (str(tmp_path / "*.parquet"),))
-    damaged = 0
-    for at in range(4, len(whole) // 2, 3):
-        for bit in (0x01, 0x80):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
-            pieces = rest_of(feed.reader(0, BEGIN))
-            # the file behind it is read whatever this one holds
-            assert json.loads(pieces[-1].position)["half"] is None
-            assert len(pieces) == 2
-            damaged += RejectReason.DAMAGED_SOURCE in rejected(pieces)
-    assert damaged > 20
-
-
-@pytest.mark.parametrize("name", ["0.csv.zst", "0.jsonl.xz", "0.avro.snappy"])
+@pytest.mark.parametrize("name", ["0.csv.zst"])
 def test_a_file_of_a_compression_that_is_not_read_is_one_reject(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
@@ -307,19 +186,6 @@ def test_a_file_of_a_compression_that_is_not_read_is_one_reject(
     assert rejected(pieces) == {RejectReason.DAMAGED_SOURCE: 1}
     assert pieces[0].lost_us is not None
     assert f"{name} is compressed in a way that is not read; use .gz, .bz2, .zip" in caplog.text
-
-
-def test_a_damaged_archive_of_any_compression_is_one_reject(tmp_path: Path) -> None:
-    text = "series,time,value\n" + "".join(f"a,{ORIGIN + n},{n * 7919}\n" for n in range(60))
-    for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        made = io.BytesIO()
-        with zipfile.ZipFile(made, "w", kind) as archive:
-            archive.writestr("a.csv", text)
-        content = bytearray(made.getvalue())
-        content[len(content) // 3] ^= 0xFF
-        (tmp_path / f"{kind}.csv.zip").write_bytes(content)
-    pieces = rest_of(ArrivingFiles(decoder("csv"), (str(tmp_path / "*.zip"),)).reader(0, BEGIN))
-    assert [piece.rejected for piece in pieces] == [{RejectReason.DAMAGED_SOURCE: 1}] * 3
 
 
 ROWS = 1000
@@ -371,12 +237,12 @@ def test_a_large_file_is_read_in_batches_and_resumes_at_any_offset(tmp_path: Pat
     expected = [float(n) for n in range(ROWS) if form in ("parquet", "avro") or n % 3]
     assert Counter(readings) == Counter(expected * 2)
     assert len(readings) + len(rejects) == 2 * ROWS
-    for number, piece in enumerate(pieces):
+    for number, piece in some(list(enumerate(pieces)), 3):
         assert len(piece.position) < 250 + len(str(tmp_path))
         assert outcome(rest_of(feed.reader(0, piece.position))) == outcome(pieces[number + 1 :])
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_half_read_file_that_changed_is_counted_and_read_from_its_beginning_once(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"0.{form}"
     large(form, path)
@@ -399,7 +265,7 @@ def test_a_half_read_file_that_changed_is_counted_and_read_from_its_beginning_on
     assert feed.reader(0, last.position).read() is None
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
+@pytest.mark.parametrize("form", ["jsonl", "avro"])
 @pytest.mark.parametrize("renamed", [True, False], ids=["renamed over", "written over"])
 def test_a_file_that_changes_while_it_is_read_is_counted_and_read_from_its_beginning(
     tmp_path: Path, form: str, *, renamed: bool
@@ -424,23 +290,6 @@ def test_a_file_that_changes_while_it_is_read_is_counted_and_read_from_its_begin
     assert pieces[0].lost_us is not None
 
 
-@pytest.mark.parametrize("growths", [1, 2, 5])
-def test_a_file_that_grows_again_and_again_is_counted_and_not_lost(tmp_path: Path, growths: int) -> None:
-    path = tmp_path / "0.jsonl"
-    path.write_text("".join(line(n) for n in range(ROWS)), encoding="utf-8")
-    reader, pieces = in_pieces("jsonl", tmp_path).reader(0, BEGIN), list[SourceBatch]()
-    for number in range(growths):
-        piece = reader.read()
-        assert piece is not None
-        pieces.append(piece)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line(ROWS + number))
-    pieces += rest_of(reader)
-    assert {value for piece in pieces for value in values(piece)} == set(range(ROWS + growths))
-    assert rejected(pieces) == {RejectReason.DAMAGED_SOURCE: growths}
-    assert pieces[-1].settled
-
-
 def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tmp_path: Path) -> None:
     large("jsonl", tmp_path / "0.jsonl")
     (tmp_path / "1.jsonl").write_text(line(5000), encoding="utf-8")
@@ -456,41 +305,6 @@ def test_the_rest_of_a_half_read_vanished_file_is_counted_and_others_are_read(tm
     assert values(other) == [5000.0]
     # whoever has it open reads it to its end
     assert rejected(rest_of(reader))[RejectReason.DAMAGED_SOURCE] == 0
-
-
-def test_a_half_read_file_is_not_resumed_under_another_batch_size(tmp_path: Path) -> None:
-    large("jsonl", tmp_path / "0.jsonl")
-    feed = in_pieces("jsonl", tmp_path)
-    first = feed.reader(0, BEGIN).read()
-    assert first is not None
-    other = replace(feed, decoder=replace(feed.decoder, batch_rows=50))
-    pieces = rest_of(other.reader(0, first.position))
-    assert sum(piece.rows for piece in pieces) == len([n for n in range(ROWS) if n % 3])
-
-
-def test_damage_in_the_middle_of_a_file_loses_only_later_rows(tmp_path: Path) -> None:
-    large("avro", tmp_path / "0.avro")
-    content = (tmp_path / "0.avro").read_bytes()
-    (tmp_path / "0.avro").write_bytes(content[: len(content) // 2])
-    feed = in_pieces("avro", tmp_path)
-    pieces = rest_of(feed.reader(0, BEGIN))
-    assert len(pieces) > 3
-    assert [piece.rejected for piece in pieces if piece.rejected] == [{RejectReason.DAMAGED_SOURCE: 1}]
-    found = [value for piece in pieces for value in values(piece)]
-    assert found == [float(n) for n in range(len(found))]
-    assert 300 < len(found) < 700
-    assert json.loads(pieces[-1].position)["half"] is None
-
-
-def test_a_file_that_fills_its_last_batch_ends_with_an_empty_batch(tmp_path: Path) -> None:
-    pq.write_table(
-        pa.table({"series": ["a"] * 80, "time": [ORIGIN] * 80, "value": [1.0] * 80}),
-        tmp_path / "0.parquet",
-        row_group_size=40,
-    )
-    pieces = rest_of(in_pieces("parquet", tmp_path).reader(0, BEGIN))
-    assert [(piece.rows, piece.settled) for piece in pieces][-1] == (0, True)
-    assert sum(piece.rows for piece in pieces) == 80
 
 
 def test_a_closed_reader_closes_its_file(tmp_path: Path) -> None:
@@ -525,20 +339,6 @@ def test_other_folders_are_read_if_one_of_several_is_missing(tmp_path: Path) -> 
     assert reader.read() is None
 
 
-def test_a_failed_file_listing_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "0.jsonl").write_text(line(0), encoding="utf-8")
-    reader = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN)
-
-    def away(_: object) -> list[str]:
-        raise PermissionError("secret")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(arriving_files, "present", away)
-        assert holds(reader)
-        assert reader.trouble == "the place of its files cannot be looked up (PermissionError)"
-    assert [values(piece) for piece in rest_of(reader)] == [[0.0]]
-
-
 def denied(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
     """Take the right to list folders and to open files, which root has anyway."""
     for module, name in ((os, "scandir"), (os, "open")):
@@ -567,10 +367,10 @@ def test_windows_wait_for_a_subfolder_that_may_not_be_listed(tmp_path: Path, mon
     assert (values(piece), piece.settled, reader.trouble) == ([1.0], True, None)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, form: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    form = "jsonl"
     for number in range(3):
         large(form, tmp_path / f"{number}.{form}")
     feed = ArrivingFiles(decoder(form), (str(tmp_path / f"*.{form}"),))
@@ -578,12 +378,10 @@ def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
     told = f"file {path} cannot be opened (Permission denied); check its permissions and that it is still there"
     with monkeypatch.context() as patch:
         denied(patch, path)
-        patch.setattr(pa, "OSFile", opened_like_others)
         pieces = rest_of(reader)
         # the others are read meanwhile
-        assert [Path(piece.rejects[0].column("source")[0].as_py()).name for piece in pieces if piece.rejects] == (
-            [] if form == "parquet" else ["0.jsonl", "2.jsonl"]
-        )
+        read = [Path(piece.rejects[0].column("source")[0].as_py()).name for piece in pieces if piece.rejects]
+        assert read == ["0.jsonl", "2.jsonl"]
         assert len(pieces) == 2
         assert not any(piece.settled for piece in pieces)
         assert not any(RejectReason.DAMAGED_SOURCE in piece.rejected for piece in pieces)
@@ -594,66 +392,6 @@ def test_a_file_that_may_not_be_opened_is_tried_again_and_windows_wait(
         assert holds(feed.reader(0, pieces[-1].position))
     (piece,) = rest_of(reader)
     assert (piece.rows > 0, piece.settled, reader.trouble) == (True, True, None)
-
-
-def test_what_may_not_be_read_declares_no_window_and_is_no_backlog_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of windows that closed after it are not those of a backlog, either."""
-    for number, name in enumerate(("a", "b")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "0.jsonl").write_text(line((20 + 20 * number) * HOUR), encoding="utf-8")
-    pace = PollingPolicy(ORIGIN, lateness_us=HOUR, poll_s=0.01, stay_s=0.0)
-    source = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*/*.jsonl"),))
-    part = ReadPart(source, pace, now=lambda: ORIGIN + 72 * HOUR)
-    part.setup()
-    span: Restriction | None = part.initial_restriction(0)
-    estimator, until = Estimator(), list[int]()
-    for refused in (True, False):
-        with monkeypatch.context() as patch:
-            if refused:
-                denied(patch, tmp_path / "b")
-            for _ in range(3):
-                made, span = calls(part, span, estimator)
-                until += [mark.until_us for one in made if (mark := punctuation_of(one)) is not None]
-        assert (not until) == refused
-    assert max(until) == ORIGIN + 39 * HOUR
-    part.teardown()
-
-
-def opened_like_others(path: str) -> Any:
-    return pa.PythonFile(os.fdopen(os.open(path, os.O_RDONLY), "rb"), mode="r")
-
-
-def test_a_file_that_may_not_be_opened_any_more_is_gone_on_with_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "0.csv"
-    large("csv", path)
-    feed = in_pieces("csv", tmp_path)
-    whole = outcome(rest_of(feed.reader(0, BEGIN)))
-    first = feed.reader(0, BEGIN).read()
-    assert first is not None
-    reader = feed.reader(0, first.position)
-    with monkeypatch.context() as patch:
-        denied(patch, path)
-        assert holds(reader)
-        assert holds(reader)
-    assert outcome([first, *rest_of(reader)]) == whole
-
-
-def test_a_file_that_may_not_be_opened_and_is_taken_away_holds_no_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "0.jsonl"
-    path.write_text(line(0), encoding="utf-8")
-    reader = ArrivingFiles(decoder("jsonl"), (str(tmp_path / "*.jsonl"),)).reader(0, BEGIN)
-    with monkeypatch.context() as patch:
-        denied(patch, path)
-        assert holds(reader)
-    path.unlink()
-    assert reader.read() is None
-    assert reader.trouble is None
 
 
 def test_a_damaged_file_is_one_line_of_the_log_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -798,20 +536,6 @@ def test_the_csv_header_of_standard_input_is_read_first_and_lines_are_counted(pi
     ]
 
 
-def test_blank_lines_before_the_header_of_standard_input_are_passed_over(pipe: Pipe) -> None:
-    reader = StandardInput(decoder("csv")).reader(0, BEGIN)
-    pipe.write("\n\r\n")
-    assert next_of(reader).rows == 0
-    pipe.write(f"\nseries,time,value\na,{ORIGIN},1.5\n")
-    while not (piece := next_of(reader)).rows:
-        pass
-    assert values(piece) == [1.5]
-    pipe.write(f"a,{ORIGIN},2.5\na,never,2\n")
-    piece = next_of(reader)
-    assert values(piece) == [2.5]
-    assert [row["position"] for batch in piece.rejects for row in batch.to_pylist()] == [7]
-
-
 @pytest.mark.parametrize("long", [b"x" * (1 << 14), b'{"series": "m", "time": 0, "value": 7}' + b" " * (1 << 14)])
 def test_an_overlong_line_of_standard_input_is_one_reject_without_a_reading(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, long: bytes
@@ -826,18 +550,3 @@ def test_an_overlong_line_of_standard_input_is_one_reject_without_a_reading(
     rejects = [batch.to_pylist() for piece in (first, second) for batch in piece.rejects]
     assert [[row["position"] for row in rows] for rows in rejects] == [[1], [3]]
     assert (values(first), values(second)) == ([], [1.0])
-
-
-PROGRAM = """
-import sys, time
-from quiltstream.transforms.sources import arriving_files as line_source
-line_source._lines_of(sys.stdin.buffer)
-time.sleep(0.3)
-"""
-
-
-def test_a_process_may_end_while_its_standard_input_is_waited_for() -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        assert process.wait(timeout=60) == 0
-        assert b"Fatal" not in process.stderr.read()

@@ -28,7 +28,6 @@ from quiltstream.transforms import PrivateHistograms, sinks
 from quiltstream.transforms.aggregate.collect import CollectCells, SortPanes
 from quiltstream.transforms.aggregate.release import SumTallies
 from quiltstream.transforms.sinks import Message, MessageSender, MessageTopic, SendReleases, _Send
-from quiltstream.transforms.sources import reader
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.progress import Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
@@ -233,13 +232,9 @@ class Calls:
         return self._part.process(0, tracker, estimator), tracker, estimator
 
 
-def test_every_readers_call_repeated_after_a_failure_changes_nothing(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_readers_call_repeated_after_a_failure_changes_nothing(tmp_path: Path, tally: Tally) -> None:
     job = long_settings(tmp_path, shards=1)
     frame = readings(DAYS + 1, seed=38)
-    # a file to a call
-    monkeypatch.setattr(reader, "_CALL_ROWS", 1)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     feed = ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),))

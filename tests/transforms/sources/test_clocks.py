@@ -25,12 +25,6 @@ def clock(
     return watermark_of(heard, sources, now_us=now, lateness_us=10, idle_us=idle)
 
 
-def test_the_slowest_source_decides_also_in_a_backlog():
-    heard = {"a": Activity(500, 990), "b": Activity(300, 990)}
-    for reach in (END, BEHIND, UNKNOWN):
-        assert clock(heard, {"a": END, "b": reach}) == 290
-
-
 def test_a_source_without_readings_holds_the_watermark_until_idle_has_passed():
     heard = {"a": Activity(500, 990), "b": Activity(None, 900)}
     sources = {"a": END, "b": END}
@@ -40,13 +34,6 @@ def test_a_source_without_readings_holds_the_watermark_until_idle_has_passed():
     assert waited_for(heard, sources, now_us=1000, idle_us=101) == ("b",)
     assert waited_for(heard, sources, now_us=1000, idle_us=100) == ()
     assert waited_for(heard, sources, now_us=1000, idle_us=None) == ("b",)
-
-
-def test_silence_counts_only_for_sources_read_to_their_end():
-    heard = {"a": Activity(500, 990), "b": Activity(200, 0)}
-    assert clock(heard, {"a": END, "b": END}, idle=100) == 490
-    assert clock(heard, {"a": END, "b": BEHIND}, idle=100) == 190
-    assert clock(heard, {"a": END, "b": UNKNOWN}, idle=100) == 190
 
 
 def test_the_silence_of_a_source_restarts_after_it_was_unreachable():
@@ -81,32 +68,6 @@ def test_silence_grows_between_two_polls_by_at_most_the_allowed_time():
         500, 5000, 5000
     )
     assert activity_of({}, {"a": END}, 7, idle_us=100, look_us=30)["a"] == Activity(None, 7, 7)
-
-
-def test_the_watermark_follows_the_wall_clock_when_all_sources_are_silent():
-    heard = {"a": Activity(500, 700), "b": Activity(None, 600)}
-    assert clock(heard, {"a": END, "b": END}, idle=300) == 690
-    assert clock(heard, {"a": END, "b": END}) is None
-
-
-def test_a_partition_without_a_source_follows_the_wall_clock():
-    assert clock({}, {}) == 990
-
-
-def test_a_reading_in_the_future_puts_no_watermark_ahead_of_the_wall_clock():
-    assert clock({"a": Activity(5000, 990)}, {"a": END}) == 990
-
-
-def test_sources_are_added_and_removed_and_older_readings_are_ignored():
-    found = activity_of({}, {"a": END, "b": BEHIND}, 7)
-    assert found == {"a": Activity(None, 7), "b": Activity(None, 7)}
-    spoken = activity_of(found, {"a": END, "b": BEHIND}, 9, ("a", 100))
-    assert spoken == {"a": Activity(100, 9), "b": Activity(None, 7)}
-    assert activity_of(spoken, {"a": END}, 11, ("a", 50)) == {"a": Activity(100, 11)}
-    assert activity_of(spoken, {"a": END, "b": END}, 12, ("b", None)) == {
-        "a": Activity(100, 9),
-        "b": Activity(None, 12),
-    }
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10_000)), max_size=40), st.integers(0, 500))

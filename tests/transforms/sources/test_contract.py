@@ -7,7 +7,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -21,33 +20,8 @@ from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.sinks import REJECTS, WriteRejects, block_name
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, Attempts, SourceBatch, source_batch_of
-from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Restriction
-from quiltstream.transforms.sources.reader import PollingPolicy, Turn
 
 from ..reading import ORIGIN, decoder, line
-
-
-def test_a_call_ends_by_rows_or_seconds_and_waits_only_where_nothing_was_sent() -> None:
-    turn = Turn.of(PollingPolicy(0, stay_s=5.0), 1, 100.0)
-    assert turn.goes_on(100.9)
-    assert not turn.goes_on(101.0)
-    assert not turn.after(1 << 20, nothing=False, sent=False).goes_on(100.0)
-    looked = turn.after(0, nothing=True, sent=False)
-    assert looked.waited
-    assert [looked.may_wait(until) for until in (105.0, 105.1)] == [True, False]
-    assert not looked.after(0, nothing=True, sent=True).may_wait(101.0)
-    # parts of one worker that a runner lets rest share ten seconds
-    assert [Turn.of(PollingPolicy(0, rest_s=60.0), parts, 0.0).deadline for parts in (1, 5, 20)] == [10.0, 2.0, 1.0]
-
-
-def test_an_unstarted_restriction_reports_progress_zero() -> None:
-    # Beam puts the bytes of the output so far in, and has no estimate of them before the first element
-    asked = (
-        PartitionTracker(Restriction(PartitionState(BEGIN, 0)))
-        .current_progress()
-        .with_completed(cast("Any", float("nan")))
-    )
-    assert asked.fraction_completed == 0.0
 
 
 def test_a_block_file_is_named_by_its_window_and_content() -> None:
@@ -104,12 +78,6 @@ def test_a_reading_advances_the_watermark_at_most_to_its_arrival(hours, came, vo
     found = piece(*hours, came=came)
     expected = None if vote is None else ORIGIN + vote * HOUR
     assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
-
-
-def test_a_batch_without_readings_does_not_affect_the_watermark():
-    assert SourceBatch("1", settled=True).vote(7) is None
-    assert SourceBatch("1", settled=True, sent_us=5).vote(7) is None
-    assert SourceBatch("1", settled=True).ahead(7) == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import csv
 import json
 import logging
 import os
@@ -12,12 +11,10 @@ import random
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import fastavro
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -30,13 +27,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import read_rows
-from quiltstream.transforms.formats.paths import SourceFileError, expand
+from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import UNTIL, Labels
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sinks import REJECTS, WriteRows
@@ -51,7 +47,6 @@ from quiltstream.transforms.sources.files import (
 from ..formats.decoding import READINGS, decode, decoded_parts, plain
 from ..payloads.payloads import NOON_S, messages, outcome
 from ..stubborn import StubbornFileSystem
-from .test_message_files import SCHEMA
 
 
 def run(
@@ -100,13 +95,6 @@ def test_the_timestamp_of_a_batch_is_its_earliest_readings(tmp_path):
         assert_that(stamps, equal_to([(40, 3), (7, 3)]))
 
 
-def test_a_source_without_readings_emits_none(tmp_path):
-    (tmp_path / "x.csv").write_text("id,ts,kwh\n")
-    _, counters = run(FileSource(csv=str(tmp_path / "x.csv")), rejects=tmp_path / "rejects")
-    assert counters == {}
-    assert read_rows(tmp_path / "rejects", REJECTS).num_rows == 0
-
-
 def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch):
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
     table = pa.table({"id": ["a", "b"], "ts": [0, 1], "kwh": [1.0, 2.0]})
@@ -144,46 +132,6 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
     # the larger file is a few reads longer, and its readings are a hundred times as many; from Python 3.12 on the calls
     # of other threads count, too
     assert calls[200_000] < calls[2_000] + 2_000
-
-
-class Hashed(str):
-    """A path that counts how often it is looked up."""
-
-    __slots__ = ()
-    looks = 0
-
-    def __hash__(self) -> int:
-        Hashed.looks += 1
-        return super().__hash__()
-
-
-def test_the_work_for_each_of_many_paths_does_not_grow_with_their_number(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{at}.csv" for at in range(400)]
-    for path in paths:
-        path.write_text("h,t,v\n")
-    Hashed.looks = 0
-    found = expand([*map(str, paths), str(paths[0])], Hashed, "source.csv")
-    assert found == list(map(str, paths))
-    assert Hashed.looks <= 5 * len(paths)
-
-
-@pytest.mark.parametrize(("rows", "threads"), [(1, 0), (20_000, 1)])
-def test_a_small_file_is_read_without_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, threads: int
-) -> None:
-    path, started = tmp_path / "a.csv", list[int]()
-
-    def pool(workers: int, **named: Any) -> ThreadPoolExecutor:
-        started.append(workers)
-        return ThreadPoolExecutor(workers, **named)
-
-    path.write_text("h,t,v\n" + "a,2024-01-01T00:00Z,1.5\n" * rows)
-    monkeypatch.setattr("quiltstream.transforms.sources.files.ThreadPoolExecutor", pool)
-    source = ReadReadings(FileSource(csv=str(path)), Readings(series="h", time="t", value="v"))
-    decode = DecodeFiles(source.decoder)
-    decode.setup()
-    assert sum(one.value.num_rows for task in source.tasks for one in decode.process(task)) == rows
-    assert len(started) == threads
 
 
 def test_inputs_that_differ_in_one_value_have_equal_logs_and_counters(tmp_path, caplog):
@@ -255,16 +203,6 @@ def test_a_file_that_changes_after_it_was_found_is_an_error(
         decoder.teardown()
         with pytest.raises(SourceFileError, match="changed while it was read"):
             list(reading.decoded())
-
-
-def test_a_remote_file_that_changes_is_an_error_by_what_its_metadata_tell(tmp_path, monkeypatch):
-    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
-    (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\n")
-    reading = ReadReadings(FileSource(csv="stubborn://*.csv"), READINGS)
-    assert len(list(reading.decoded())) == 1
-    (tmp_path / "x.csv").write_text("id,ts,kwh\na,0,1\nb,1,2\n")
-    with pytest.raises(SourceFileError, match=r"file stubborn://x\.csv changed while it was read"):
-        list(reading.decoded())
 
 
 SLOT_S = 900
@@ -381,110 +319,14 @@ def cells_of(rows: list[Any]) -> Cells:
 COLUMNS = {"series": "id", "time": "t", "value": {"register": {"column": "v", "rollover": 1_000}}, "scale": SCALE}
 
 
-def write(folder: Path, format_: str) -> FileSource:
+def test_counters_in_columns_give_their_increments_with_their_groups(tmp_path: Path):
     for number in (0, 1):
         rows = [{"id": n, "t": NOON_S + s, "v": v, "feeder": "f"} for n, s, v in SENT[number::2]]
-        path = folder / f"{number}.{format_}"
-        if format_ == "parquet":
-            pq.write_table(pa.Table.from_pylist(rows), path)
-        elif format_ == "jsonl":
-            path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        elif format_ == "csv":
-            with path.open("w", newline="", encoding="utf-8") as stream:
-                writer = csv.DictWriter(stream, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-        else:
-            fields = [
-                {"name": n, "type": k} for n, k in zip(rows[0], ("string", "long", "double", "string"), strict=True)
-            ]
-            with path.open("wb") as stream:
-                fastavro.writer(stream, {"type": "record", "name": "Row", "fields": fields}, rows)
-    return FileSource.model_validate({format_: str(folder / f"*.{format_}")})
-
-
-@pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet", "avro"])
-def test_counters_in_columns_of_every_format_give_their_increments(tmp_path: Path, format_: str):
-    rows = read(write(tmp_path, format_), Readings.model_validate(COLUMNS))
-    assert cells_of(rows) == pytest.approx(expected_cells())
-
-
-def test_groups_stay_with_the_increments(tmp_path: Path):
-    rows = read(write(tmp_path, "jsonl"), Readings.model_validate(COLUMNS), group="feeder")
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = FileSource(jsonl=str(tmp_path / "*.jsonl"))
+    rows = read(source, Readings.model_validate(COLUMNS), group="feeder")
     assert {row[3] for row in rows} == {"f"}
     assert cells_of([row[:3] for row in rows]) == pytest.approx(expected_cells())
-
-
-@pytest.mark.parametrize("register", [{"path": "total.v"}, {"column": "v"}])
-def test_counters_in_files_of_messages_give_their_increments(tmp_path: Path, register: dict[str, str]):
-    for number in (0, 1):
-        records = [
-            {
-                "topic": f"site/{name}",
-                "payload": json.dumps({"t": NOON_S + second, "v": value, "total": {"v": value}}).encode(),
-                "received": 0,
-            }
-            for name, second, value in SENT[number::2]
-        ]
-        with (tmp_path / f"{number}.avro").open("wb") as stream:
-            fastavro.writer(stream, SCHEMA, records)
-    readings = COLUMNS | {"series": {"topic": 2}, "value": {"register": register | {"rollover": 1_000}}}
-    rows = read(FileSource(avro=str(tmp_path / "*.avro")), Readings.model_validate(readings))
-    assert cells_of(rows) == pytest.approx(expected_cells())
-
-
-def test_a_preset_with_a_counter_reads_files_of_messages_as_well(tmp_path: Path):
-    records = [
-        {
-            "topic": "t",
-            "payload": json.dumps(
-                {
-                    "deviceName": name,
-                    "origin": (NOON_S + second) * 10**9,
-                    "readings": [{"resourceName": "kwh", "value": str(value)}],
-                }
-            ).encode(),
-            "received": 0,
-        }
-        for name, second, value in SENT
-    ]
-    with (tmp_path / "a.avro").open("wb") as stream:
-        fastavro.writer(stream, SCHEMA, records)
-    readings = {"preset": "edgex", "value": {"register": {"name": "kwh", "rollover": 1_000}}, "scale": SCALE}
-    rows = read(FileSource(avro=str(tmp_path / "*.avro")), Readings.model_validate(readings))
-    assert cells_of(rows) == pytest.approx(expected_cells())
-
-
-def test_files_without_two_slots_of_a_series_give_nothing(tmp_path: Path):
-    (tmp_path / "0.jsonl").write_text(json.dumps({"id": "m1", "t": NOON_S, "v": 1.0}), encoding="utf-8")
-    assert read(FileSource(jsonl=str(tmp_path / "0.jsonl")), Readings.model_validate(COLUMNS)) == []
-
-
-def test_an_increment_above_the_largest_number_is_clamped():
-    huge = 1.7e308
-    assert of_files([[("m1", 1, -huge), ("m1", 1_000, huge)]], None) == {("m1", 1): pytest.approx(1.797e308, rel=1e-3)}
-
-
-@pytest.mark.parametrize(
-    ("readings", "options", "message"),
-    [
-        (COLUMNS, {}, "a register needs the slots of the settings"),
-        (COLUMNS | {"value": {"register": {"path": "v"}}}, {"grid": GRID}, "readings.value is a register"),
-        (COLUMNS | {"series": {"topic": 1}}, {"grid": GRID}, "readings.series is topic level 1"),
-    ],
-)
-def test_invalid_counter_settings_of_files_are_refused(
-    tmp_path: Path, readings: dict[str, Any], options: dict[str, Any], message: str
-):
-    source = write(tmp_path, "jsonl")
-    with pytest.raises(SettingsError) as caught:
-        ReadReadings(source, Readings.model_validate(readings), **options)
-    assert message in str(caught.value)
-
-
-def test_files_that_are_followed_refuse_counters():
-    with pytest.raises(SettingsError, match="quiltstream run without --live"):
-        Readings.model_validate(COLUMNS).check_followed()
 
 
 SLOT_GRID = SlotGrid(10, 3)
@@ -554,15 +396,6 @@ def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
         assert slots([interval_batch(mixed[:cut]), interval_batch(mixed[cut:])]) == expected, (seed, intervals)
 
 
-def test_the_slots_of_intervals_are_the_same_in_batches() -> None:
-    seed = 20240302
-    draw = random.Random(seed)
-    for _ in range(200):
-        intervals = drawn(draw)
-        most = draw.randrange(1, 9)
-        assert slots([interval_batch(intervals)], None, most) == plainly(intervals), (seed, intervals, most)
-
-
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (None, 2), (2, None)])
 def test_outside_the_schedule_is_only_the_first_slot_of_an_interval(start: int | None, stop: int | None) -> None:
     seed = 20240303
@@ -608,11 +441,6 @@ def test_an_interval_of_a_year_takes_memory_for_the_slots_of_the_schedule_alone(
 )
 def test_the_rule_of_a_slot(intervals: list[Interval], state: int) -> None:
     assert slots([interval_batch(intervals)])["a", 0] == state
-
-
-def test_a_group_stays_with_its_series() -> None:
-    (found,) = slots_of_intervals([interval_batch([("a", 0, 30, 1), ("b", 0, 9, 2)], {"a": "x", "b": "y"})], SLOT_GRID)
-    assert set(zip(found["series"].to_pylist(), found["group"].to_pylist(), strict=True)) == {("a", "x"), ("b", "y")}
 
 
 #: A diary of activities, as an annotation tool writes it.

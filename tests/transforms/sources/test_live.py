@@ -46,26 +46,20 @@ from .streams import (
     truth,
 )
 
+DAILY_WINDOWS = [(d * DAY, d * DAY + DAY) for d in range(4)]
+SLIDING = {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-05"}
 
-@pytest.mark.parametrize(
-    ("changes", "windows", "keys"),
-    [
-        ({}, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES),
-        ({"group_by": "group"}, [(d * DAY, d * DAY + DAY) for d in range(4)], GROUPS),
-        (
-            {"windows": {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-05"}},
-            [(h * 24, h * 24 + 2 * DAY) for h in range(5)],
-            SERIES,
-        ),
-        ({"missing": "state"}, [(d * DAY, d * DAY + DAY) for d in range(4)], SERIES),
-    ],
-    ids=["series", "groups", "sliding", "missing"],
-)
+
 # in steps of seven hours, batches lie across the ends of windows
 @pytest.mark.parametrize(
-    ("parts", "step", "tickets"),
-    [(1, 3, True), (3, 7, True), (2, 14, False)],
-    ids=["one-part", "three-parts", "no-tickets"],
+    ("changes", "windows", "keys", "parts", "step", "tickets"),
+    [
+        ({}, DAILY_WINDOWS, SERIES, 3, 7, True),
+        ({"group_by": "group"}, DAILY_WINDOWS, GROUPS, 2, 14, False),
+        ({"windows": SLIDING}, [(h * 24, h * 24 + 2 * DAY) for h in range(5)], SERIES, 3, 7, True),
+        ({"missing": "state"}, DAILY_WINDOWS, SERIES, 1, 3, True),
+    ],
+    ids=["series", "groups", "sliding", "missing"],
 )
 def test_a_stream_shuffled_within_its_lateness_equals_a_plain_computation(
     tmp_path, changes, windows, keys, parts, step, tickets

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.transforms.common.batches import RecordBatchCoder
@@ -24,9 +22,9 @@ from quiltstream.transforms.completeness import (
     with_horizon,
 )
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
+from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Reach, Restriction, SpanCoder
-from quiltstream.transforms.sources.reader import Look, PollingPolicy, ReadPart
+from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..test_histograms import ORIGIN, batches
 from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
@@ -131,129 +129,78 @@ def said(source: str, hour: int, came_us: int) -> SourceBatch:
     return SourceBatch("x", settled=True, rows=1, latest_us=ORIGIN + hour * HOUR, source=source, came_us=came_us)
 
 
-def looked(
-    part: ReadPart,
-    before: PartitionState,
-    batch: SourceBatch | None,
-    sources: dict[str, Reach] | None = None,
-    *,
-    ended: bool = False,
-) -> Look:
-    reader: Any = SimpleNamespace(read=lambda: batch, trouble=None, sources=sources, ended=ended)
-    return part._look(0, before, reader)
+class Told(PartitionedSource, Reader):
+    """A source of several that hands over what it is given."""
 
+    def __init__(self, *names: str) -> None:
+        self.pieces: list[SourceBatch] = []
+        self._names = names
 
-def test_a_source_polled_less_often_than_idle_still_becomes_silent(tmp_path):
-    wall = [ORIGIN]
-    part = followed(tmp_path, wall, idle_us=HOUR, poll_s=7_200.0)
-    after, _ = looked(part, part.initial_restriction(0).start, None).step()
-    wall[0] += 2 * HOUR
-    after, mark = looked(part, after, None).step()
-    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + HOUR, replayed=False, silent_us=ORIGIN)
-    assert after.clock_us == ORIGIN + HOUR
+    def reader(self, part: int, position: str) -> Reader:
+        assert part == 0, position
+        return self
+
+    def read(self) -> SourceBatch | None:
+        return self.pieces.pop(0) if self.pieces else None
+
+    @property
+    def sources(self) -> dict[str, Reach] | None:
+        return dict.fromkeys(self._names, Reach.END) or None
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
-    wall = [ORIGIN + 100 * HOUR]
+    wall, source, estimator = [ORIGIN + 100 * HOUR], Told("north", "south"), Estimator()
     pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=4 * HOUR)
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
-    begun = part.initial_restriction(0).start
+    part = ReadPart(source, pace, now=lambda: wall[0])
+    part.setup()
+    rest: Restriction | None = part.initial_restriction(0)
 
-    def step(before: PartitionState, source: str, hour: int) -> tuple[PartitionState, Punctuation | None]:
-        spoken = said(source, hour, wall[0])
-        return looked(part, before, spoken, ends).step()
+    def step(name: str, hour: int) -> list[Punctuation]:
+        nonlocal rest
+        source.pieces.append(said(name, hour, wall[0]))
+        made, rest = calls(part, rest, estimator)
+        return [mark for one in made if (mark := punctuation_of(one)) is not None]
 
-    ends = {"north": Reach.END, "south": Reach.END}
-    after, _ = step(begun, "north", 40)
-    after, mark = step(after, "south", 50)
-    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 39 * HOUR)
+    assert step("north", 40) == []
+    assert step("south", 50) == [Punctuation(0, 1, ORIGIN, ORIGIN + 39 * HOUR)]
     # the north falls silent; until idle has passed windows wait for it
     for _ in range(7):
         wall[0] += HOUR // 2
-        after, mark = step(after, "south", 60)
-        assert mark is None
+        assert step("south", 60) == []
     wall[0] += HOUR // 2
-    after, mark = step(after, "south", 70)
-    assert mark == Punctuation(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
-    assert looked(part, after, None, ends).left_out(after) == ("north",)
+    silent = Punctuation(0, 1, ORIGIN + 39 * HOUR, ORIGIN + 69 * HOUR, silent_us=ORIGIN + 39 * HOUR)
+    assert step("south", 70) == [silent]
     # it had come past the next window before it fell silent: that one lacks nothing
-    after, _ = step(after, "north", 90)
-    for _ in range(9):
+    assert step("north", 90) == []
+    for _ in range(7):
         wall[0] += HOUR // 2
-        after, mark = step(after, "south", 70)
-        assert mark is None
-    assert looked(part, after, None, ends).left_out(after) == ("north",)
-    after, mark = step(after, "south", 85)
-    assert mark is not None
+        assert step("south", 70) == []
+    wall[0] += HOUR // 2
+    (mark,) = step("south", 85)
     assert (mark.until_us, mark.silent_us) == (ORIGIN + 84 * HOUR, None)
-
-
-def test_the_slowest_of_several_silent_sources_determines_the_marked_windows():
-    wall = [ORIGIN + 100 * HOUR]
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
-    ends = {"north": Reach.END, "south": Reach.END, "west": Reach.END}
-    after, mark = part.initial_restriction(0).start, None
-    for source, hour in (("north", 3), ("south", 6), ("west", 2)):
-        spoken = said(source, hour, wall[0])
-        after, mark = looked(part, after, spoken, ends).step()
-    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 2 * HOUR)
-    for _ in range(4):
-        wall[0] += HOUR // 4
-        spoken = said("west", 2, wall[0])
-        after, mark = looked(part, after, spoken, ends).step()
-    spoken = said("west", 9, wall[0])
-    _, mark = looked(part, after, spoken, ends).step()
-    assert mark == Punctuation(0, 1, ORIGIN + 2 * HOUR, ORIGIN + 9 * HOUR, silent_us=ORIGIN + 3 * HOUR)
-
-
-def test_windows_closed_without_a_source_without_readings_are_marked_silent():
-    wall = [ORIGIN + 100 * HOUR]
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, idle_us=HOUR), now=lambda: wall[0])
-    ends = {"north": Reach.END, "south": Reach.END}
-    spoken = said("south", 5, wall[0])
-    after, mark = looked(part, part.initial_restriction(0).start, spoken, ends).step()
-    assert mark is None
-    for hours in (6, 7, 8, 9):
-        assert mark is None
-        wall[0] += HOUR // 4
-        after, mark = looked(part, after, replace(spoken, latest_us=ORIGIN + hours * HOUR), ends).step()
-    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, silent_us=ORIGIN)
-    # one that has never spoken is told as such, and not as one that fell silent
-    assert looked(part, after, None, ends).left_out(after) == ()
-
-
-def test_the_end_of_a_source_is_not_marked_as_silence():
-    wall = [ORIGIN]
-    pace = PollingPolicy(ORIGIN, idle_us=HOUR, end_us=ORIGIN + 9 * HOUR)
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), pace, now=lambda: wall[0])
-    begun = part.initial_restriction(0).start
-    wall[0] += 20 * HOUR
-    _, mark = looked(part, begun, None, ended=True).step()
-    assert mark == Punctuation(0, 1, ORIGIN, ORIGIN + 9 * HOUR, replayed=True)
 
 
 @pytest.mark.parametrize("came", [None, -50, 50])
 def test_readings_of_a_step_that_begins_over_a_day_after_they_came_are_rejects(came):
-    steps = Steps(ORIGIN, 6 * HOUR)
-    part = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN, steps=steps), now=lambda: ORIGIN + 8 * HOUR)
-    part.setup()
-    begun = part.initial_restriction(0).start
     # an instant of a step that has begun by then counts, and the clock that is behind decides nothing
     latest = 36 if came is None or came < 8 else 78
     hours = [-100, 7, latest - 1, latest, 87_600, latest]
     frame = pl.DataFrame({"series": list("aaabbb"), "time": [ORIGIN + one * HOUR for one in hours], "value": [1.0] * 6})
     taken = SourceBatch("x", settled=True, batches=tuple(batches(frame, 6)), rows=6, latest_us=ORIGIN + 87_600 * HOUR)
-    taken = replace(taken, came_us=None if came is None else ORIGIN + came * HOUR)
-    look = looked(part, begun, taken)
-    rejected, kept = part._rows(look)
-    assert isinstance(rejected, TaggedOutput)
-    assert (
-        rejected.value.value.to_pylist()
-        == [{"reason": "ahead", "source": "(after decoding)", "position": -1, "size": None}] * 3
-    )
-    assert kept.value.column("time").cast(pa.int64()).to_pylist() == [ORIGIN + one * HOUR for one in hours[:3]]
+    found: list[list[Any]] = []
     # where the windows are not known, it is not known either when they begin
-    blind = ReadPart(ArrivingFiles(decoder(), ("x",)), PollingPolicy(ORIGIN), now=lambda: ORIGIN + 8 * HOUR)
-    blind.setup()
-    (all_kept,) = blind._rows(looked(blind, begun, taken))
-    assert all_kept.value.num_rows == 6
+    for steps in (Steps(ORIGIN, 6 * HOUR), None):
+        source = Told()
+        source.pieces.append(replace(taken, came_us=None if came is None else ORIGIN + came * HOUR))
+        part = ReadPart(source, PollingPolicy(ORIGIN, steps=steps), now=lambda: ORIGIN + 8 * HOUR)
+        part.setup()
+        made, _ = calls(part, part.initial_restriction(0), Estimator())
+        found.append([getattr(one, "value", one) for one in made if punctuation_of(getattr(one, "value", one)) is None])
+    (rejected, kept), (all_kept,) = found
+    reject = {"reason": "ahead", "source": "(after decoding)", "position": -1, "size": None}
+    assert rejected.to_pylist() == [reject] * 3
+    assert kept.column("time").cast(pa.int64()).to_pylist() == [ORIGIN + one * HOUR for one in hours[:3]]
+    assert all_kept.num_rows == 6

@@ -29,6 +29,7 @@ from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import ChargeAndCount
 from quiltstream.transforms.completeness import Steps, punctuation_of
 
+from ...depth import NIGHT
 from ...e2e.stamped import Tap, left, stamp, unstamped
 from ...examined import Tally, every, examine
 from ..test_histograms import DAY, ORIGIN, write
@@ -47,11 +48,13 @@ from .streams import (
     truth,
 )
 
-DAYS = 13
+DAYS = 13 if NIGHT else 5
 
 
 def long_settings(folder: Path, **changes: Any) -> Settings:
-    return live_settings(folder, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-14"}, **changes)
+    return live_settings(
+        folder, windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{DAYS + 1:02}"}, **changes
+    )
 
 
 def play(events: list[Any], job: Settings, folder: Path, into: Sequence[beam.PTransform[Any, Any]] = ()) -> None:
@@ -157,7 +160,7 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
 
 
 @pytest.mark.parametrize(
-    ("behind", "tickets"), [(0, DAILY), (1, DAILY), (10, DAILY), (1, None)], ids=["0", "1", "10", "no-tickets"]
+    ("behind", "tickets"), [(0, DAILY), (DAYS - 3, DAILY), (1, None)], ids=["at-once", "long-after", "no-tickets"]
 )
 def test_readings_delivered_some_windows_late_change_nothing(
     tmp_path: Path, tally: Tally, behind: int, tickets: Steps | None
@@ -210,31 +213,24 @@ class Twice:
         return records
 
 
-@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], keys: dict[str, list[str]]
+    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = long_settings(tmp_path, **changes)
+    job = long_settings(tmp_path, group_by="group")
     frame = readings(DAYS, seed=34)
     twice = Twice(Store.publish)
     monkeypatch.setattr(Store, "publish", lambda *given: twice(*given))  # noqa: PLW0108 - it binds the store
     play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
     assert twice.failed >= DAYS
-    whole(job, [tmp_path], frame, keys, tally)
+    whole(job, [tmp_path], frame, GROUPS, tally)
 
 
 @pytest.mark.parametrize("step", [EncodeCells, ChargeAndCount], ids=["encoding", "counting"])
-@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
-    tmp_path: Path,
-    tally: Tally,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    keys: dict[str, list[str]],
-    step: type[EncodeCells | ChargeAndCount],
+    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, step: type[EncodeCells | ChargeAndCount]
 ) -> None:
     """A bundle fails once it has given all it has, the first time that it gives this; the runner runs it again."""
-    job = long_settings(tmp_path, **changes)
+    job = long_settings(tmp_path)
     frame = readings(DAYS, seed=35)
     finish: Callable[[Any], Iterator[Any]] = step.finish_bundle
     first, again = set[bytes](), set[bytes]()
@@ -254,4 +250,4 @@ def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
     # the second run gave the same, to the bit
     assert again == first
     assert len(first) >= DAYS
-    whole(job, [tmp_path], frame, keys, tally)
+    whole(job, [tmp_path], frame, SERIES, tally)

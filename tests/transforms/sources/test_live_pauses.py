@@ -44,83 +44,6 @@ def followed(folder: Path, **pace: Any) -> ReadPart:
     return part
 
 
-@pytest.mark.parametrize(
-    ("poll", "files", "waited", "least", "most"),
-    [
-        (0.25, 0, [0.25], 0.0, 0.0),
-        # what a runner that leaves out fractions hears is a whole number of seconds, also a moment later
-        (1.0, 0, [0.0], 1.01, 1.5),
-        (2.5, 0, [0.5], 2.01, 2.5),
-        # what was read is sent on at once
-        (0.25, 1, [], 0.0, 0.0),
-        (60.0, 1, [], 0.0, 0.0),
-    ],
-)
-def test_pauses_below_a_second_are_local_and_longer_ones_deferred_to_the_runner(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    poll: float,
-    files: int,
-    waited: list[float],
-    least: float,
-    most: float,
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    for number in range(files):
-        send(tmp_path / f"{number}.jsonl")
-    part = followed(tmp_path, poll_s=poll)
-    runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
-    made = list(part.process(0, runner, Estimator()))
-    assert bool(made) == bool(files)
-    assert slept == waited
-    assert runner.asked is not None
-    assert least <= runner.asked <= most
-
-
-def test_a_call_waits_at_a_silent_source_and_ends_at_once_with_a_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a runner keeps whatever is handed back to it, fewer calls keep less."""
-    clock, slept = [0.0], list[float]()
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock[0] += seconds
-        if len(slept) == 14:
-            send(tmp_path / "0.jsonl")
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    part = followed(tmp_path, poll_s=0.25, stay_s=2.5)
-    first = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
-    assert list(part.process(0, first, Estimator())) == []
-    # ten looks, and the pause that the runner would cut off
-    assert slept == [0.25] * 11
-    assert first.asked == 0
-    second = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
-    made = list(part.process(0, second, Estimator()))
-    assert len(made) == 2
-    assert slept == [0.25] * 14
-    assert second.asked == 0
-
-
-@pytest.mark.parametrize(
-    ("poll", "files", "least", "most"), [(0.25, 0, 1.0, 1.5), (0.25, 1, 1.0, 1.5), (3.0, 0, 3.0, 3.5)]
-)
-def test_a_runner_with_a_rest_time_is_not_resumed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poll: float, files: int, least: float, most: float
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    for number in range(files):
-        send(tmp_path / f"{number}.jsonl")
-    part = followed(tmp_path, poll_s=poll, rest_s=1.1)
-    runner = Runner(Restriction(PartitionState(BEGIN, ORIGIN)))
-    assert bool(list(part.process(0, runner, Estimator()))) == bool(files)
-    assert runner.asked is not None
-    assert least <= runner.asked <= most
-
-
 class Closing(Reader):
     """A reader with one piece after the other that notes when it is let go."""
 
@@ -166,17 +89,6 @@ def test_a_reader_without_a_further_call_is_closed(end: str, monkeypatch: pytest
             next(call)
     else:
         assert list(call) == []
-    assert one.closed == 1
-    assert part._readers == {}
-
-
-def test_a_reader_that_waits_for_the_next_call_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Closing()
-    monkeypatch.setattr(Closing, "read", lambda _: None)
-    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=0.0))
-    part.setup()
-    assert list(part.process(0, Runner(part.initial_restriction(0)), Estimator())) == []
-    assert one.closed == 0
     part.teardown()
     assert one.closed == 1
 
@@ -284,41 +196,6 @@ def turn(part: ReadPart, number: int, span: Restriction, clock: list[float]) -> 
     rest = runner.current_restriction().stop
     assert rest is not None
     return Restriction(rest)
-
-
-@pytest.mark.parametrize(("poll", "rest", "often"), [(300.0, 0.0, 11.0), (2.0, 0.0, 3.5), (300.0, 1.1, 0.0)])
-def test_an_unavailable_source_is_polled_often_until_its_return(
-    clock: list[float], poll: float, rest: float, often: float
-) -> None:
-    """Not where a runner keeps every call for ever: there a look is as rare as it is set to be."""
-    one = Asked(clock)
-    part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=poll, rest_s=rest))
-    part.setup()
-    span = part.initial_restriction(0)
-
-    def turns(seconds: float) -> tuple[list[float], list[float]]:
-        nonlocal span
-        begun = clock[0]
-        one.looks.clear()
-        one.asked.clear()
-        while clock[0] - begun < seconds:
-            span = turn(part, 0, span, clock)
-        return [at - begun for at in one.looks], [at - begun for at in one.asked]
-
-    looks, asked = turns(200.0)
-    assert (len(looks) == 1) is (poll > 200)
-    assert (asked != []) is (poll > 10 and not rest)
-    one.away = True
-    looks, _ = turns(150.0)
-    if rest:
-        assert (len(looks), one.asked) == (1, [])
-        return
-    assert max(after - before for before, after in pairwise([0.0, *looks, 150.0])) <= often
-    one.away = False
-    looks, _ = turns(200.0)
-    assert looks[0] <= often
-    assert max(after - before for before, after in pairwise([*looks, 200.0])) >= min(poll, 180.0) - 1
-    part.teardown()
 
 
 def test_a_waiting_partition_follows_the_watermark_of_the_others(clock: list[float]) -> None:

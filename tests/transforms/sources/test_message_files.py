@@ -12,14 +12,13 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.delivery import FolderDelivery
-from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.sinks import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN
-from quiltstream.transforms.sources.files import FileDecoder, ReadReadings, decoder_of
+from quiltstream.transforms.sources.files import ReadReadings, decoder_of
 from quiltstream.transforms.sources.message_files import MessageFileDecoder
 
 from ..formats.decoding import avro_record, decode, plain
@@ -62,16 +61,6 @@ def test_redelivered_messages_without_a_time_of_arrival_need_a_time_field(tmp_pa
     assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
 
 
-def test_files_written_by_the_gateway_are_read_as_messages(tmp_path: Path):
-    target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
-    given = [record(number) for number in range(5)]
-    for number, one in enumerate(given):
-        target.offer(number, Message(one["topic"], one["payload"], NOON_US))
-    target.close(5.0)
-    source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
-    assert decode(source, READINGS) == ([row(number) for number in range(5)], [])
-
-
 def test_a_message_that_cannot_be_read_is_a_reject_at_its_row(tmp_path: Path):
     records = [record(0), record(1, b"{"), record(2), record(3) | {"payload": None}, record(4)]
     assert decode(write(tmp_path / "a.avro", records), READINGS) == ([row(0), row(2), row(4)], [(2, "malformed-row")])
@@ -94,14 +83,6 @@ def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
     assert sorted((one["position"], one["size"]) for one in found) == expected
 
 
-def test_batches_with_times_of_different_formats_are_combined(tmp_path: Path):
-    other = json.dumps({"ts": "2026-01-05T12:00:09Z", "power": 9}).encode()
-    records = [record(number) for number in range(2_500)] + [record(7, other)]
-    rows, rejects = decode(write(tmp_path / "a.avro", records), READINGS)
-    assert rows == sorted([*(row(number) for number in range(2_500)), ("m7", NOON_US + 9_000_000, 9.0)])
-    assert rejects == []
-
-
 def test_the_time_may_be_that_of_arrival_and_the_group_a_level_of_the_topic(tmp_path: Path):
     places = {"series": {"topic": 2}, "time": {"stamp": True}, "value": "power", "attributes": {"site": {"topic": 1}}}
     source = write(tmp_path / "a.avro", [record(1)])
@@ -122,31 +103,6 @@ def test_a_live_job_follows_a_folder_of_messages(tmp_path: Path):
     assert later is not None
     assert [one for batch in later.batches for one in plain(batch)] == [row(2)]
     reader.close()
-
-
-def test_avro_files_of_columns_are_read_by_the_file_decoder():
-    decoder = decoder_of(FileSource(avro="a.avro"), Readings(series="id", time="ts", value="kwh"))
-    assert type(decoder) is FileDecoder
-
-
-@pytest.mark.parametrize(
-    ("readings", "message"),
-    [
-        ({"series": {"topic": 2}, "time": "t", "value": "v", "payload": "avro"}, "use avro-single"),
-        ({"series": {"topic": 2}, "time": "x[*]", "value": "y[*]"}, "different arrays"),
-    ],
-)
-def test_an_impossible_mapping_of_message_files_is_refused(readings: dict[str, Any], message: str):
-    with pytest.raises(SettingsError) as caught:
-        decoder_of(FileSource(avro="a.avro"), Readings.model_validate(readings))
-    assert message in str(caught.value)
-
-
-def test_a_file_that_holds_no_messages_is_refused(tmp_path: Path):
-    fields = [one for one in SCHEMA["fields"] if one["name"] != "payload"]
-    source = write(tmp_path / "a.avro", [record(0)], SCHEMA | {"fields": fields})
-    with pytest.raises(SettingsError, match="'payload'"):
-        decode(source, READINGS)
 
 
 UNIONS: dict[str, Any] = {
@@ -196,16 +152,6 @@ def test_payload_bytes_in_a_union_with_text_are_unchanged(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("unit", "times"), [("timestamp-millis", 1e-3), ("timestamp-nanos", 1e3), ("local-timestamp-millis", 1e-3)]
-)
-def test_the_time_of_receipt_has_the_unit_of_the_file_schema(tmp_path: Path, unit: str, times: float):
-    kinds = UNIONS | {"received": {"type": "long", "logicalType": unit}}
-    held = record(1) | {"received": round(NOON_US * times), "dup": None}
-    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
-    assert decode(several(tmp_path / "a.avro", [held], kinds), arrived) == ([("m1", NOON_US, 0.25)], [])
-
-
-@pytest.mark.parametrize(
     "held",
     [{"dup": 3}, {"dup": True}, {"retain": True}, {"received": "now"}, {"received": 2**62}, {"received": None}],
 )
@@ -216,20 +162,3 @@ def test_a_message_without_a_time_of_receipt_has_no_time_of_arrival(tmp_path: Pa
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
     found, rejects = decode(several(tmp_path / "a.avro", records, kinds), arrived)
     assert (found, rejects) == ([("m1", NOON_US, 0.25)], [(2, "unparsable-time")])
-
-
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        {"payload": ["null", "double"]},
-        {"topic": "int"},
-        {"received": "string"},
-        {"dup": "string"},
-        {"dup": ["null", "int"]},
-        {"retain": "int"},
-    ],
-)
-def test_a_message_column_of_an_incompatible_type_is_refused(tmp_path: Path, kinds: dict[str, Any]):
-    source = several(tmp_path / "a.avro", [], UNIONS | kinds)
-    with pytest.raises(SettingsError, match="a column of the messages is of another type"):
-        decode(source, READINGS)

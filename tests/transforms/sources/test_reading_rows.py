@@ -101,17 +101,6 @@ def test_times_without_an_offset_are_of_the_zone_of_the_settings() -> None:
     assert set(batch.column("time").to_pylist()) == {dt.datetime(2024, 7, 1, 11, tzinfo=dt.UTC)}
 
 
-@pytest.mark.parametrize("kind", [pa.utf8(), pa.large_utf8(), pa.string_view()])
-def test_names_of_a_batch_are_text_in_every_layout_of_arrow(kind: pa.DataType) -> None:
-    names = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1, None], pa.int8()), pa.array([None, "b"], kind))
-    for series in (pa.array(["b", None, "b", None], kind), names):
-        columns = [series, pa.array([0] * 4, READING_SCHEMA.field("time").type), pa.array([1.0] * 4)]
-        found = reading_columns(pa.RecordBatch.from_arrays(columns, ["series", "time", "value"]))
-        assert found.good.tolist() == [True, False, True, False]
-        assert [found.names[at].as_py() for at in found.series[found.good]] == ["b", "b"]
-        assert found.names.type == pa.utf8()
-
-
 @pytest.mark.parametrize("year", [1899, 2201, None], ids=["too early", "too late", "beyond any calendar"])
 def test_times_of_a_record_batch_outside_the_calendar_are_rejects(year: int | None) -> None:
     far = [-(2**63), 2**63 - 1]
@@ -124,19 +113,6 @@ def test_times_of_a_record_batch_outside_the_calendar_are_rejects(year: int | No
         "unparsable-time": [False, *(True for _ in stamps)]
     }
     assert found.times.tolist() == [0, *(0 for _ in stamps)]
-
-
-def test_rows_that_one_reason_rejects_in_two_ways_are_all_counted() -> None:
-    """A series may be absent or of another type, and a time absent or beyond the calendar."""
-    given = [row(series=None), row(series=[1]), row(series=" "), row(time=None), row(time=5), row()]
-    (batch,) = gathered(*given)
-    far = pa.array([0, 0, 0, None, 2**63 - 1, 0], pa.int64()).cast(batch.schema.field("time").type)
-    for one in (batch, batch.set_column(1, batch.schema.field("time"), far)):
-        assert rejects(one) == {
-            "missing-series": [True, True, True, False, False, False],
-            "unparsable-time": [False, False, False, True, True, False],
-        }
-        assert len(reading_columns(one).problems) == 2
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
@@ -155,12 +131,6 @@ def test_a_data_frame_is_read_as_its_rows(unit: Any, zone: str | None) -> None:
     ]
 
 
-def test_an_arrow_table_is_read_as_rows() -> None:
-    plain = gathered(*(row(series=name) for name in "ab"))[0]
-    (batch,) = gathered(pa.Table.from_batches([plain, plain]))
-    assert batch.to_pylist() == plain.to_pylist() * 2
-
-
 @pytest.mark.parametrize(
     ("frame", "reason", "message"),
     [
@@ -168,16 +138,6 @@ def test_an_arrow_table_is_read_as_rows() -> None:
             pl.DataFrame({"series": ["a"] * 2, "time": ["2024-03-01"] * 2}),
             "malformed-row",
             "a table without the column value",
-        ),
-        (
-            pa.table([["a"] * 2, ["2024-03-01"] * 2, [1.0] * 2, [2.0] * 2], names=["series", "time", "value", "value"]),
-            "malformed-row",
-            "a table with several columns value",
-        ),
-        (
-            pl.DataFrame({"series": ["a"] * 2, "time": ["2024-03-01"] * 2, "value": ["17"] * 2}),
-            "not-a-number",
-            "readings.value is of the type str",
         ),
         (
             pl.DataFrame({"series": ["a"] * 2, "time": [1709251200] * 2, "value": [1.0] * 2}),
@@ -234,17 +194,6 @@ class _Neither:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_a_null_in_the_dictionary_of_a_record_batch_is_an_absent_name() -> None:
-    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), pa.array(["m1", None], pa.utf8()))
-    times, values = pa.array([START] * 3, READING_SCHEMA.field("time").type), pa.array([1.0] * 3)
-    batch = pa.RecordBatch.from_arrays([names, times, values, names], schema=GROUPED_READING_SCHEMA)
-    found = reading_columns(batch, grouped=True)
-    assert [(reason.value, bad.tolist()) for reason, bad in found.problems] == [("missing-series", [False, True, True])]
-    assert found.names.to_pylist() == ["m1"]
-    seen = DiscoverSchedule()
-    assert list(seen.add_input(seen.create_accumulator(), batch).members()[0]) == ["m1"]
-
-
 def test_a_name_longer_than_the_limit_is_a_reject_from_any_source(tmp_path: Path) -> None:
     names = ["m" * 1_000, "\N{GREEK SMALL LETTER MU}" * 1_000, "m" * 1_001, "m" * 1_000_000, "", "m1"]
     times = pa.array([START] * 6, READING_SCHEMA.field("time").type)
@@ -282,21 +231,6 @@ def test_a_name_that_stands_twice_in_a_dictionary_joins_with_one_group() -> None
     assert first_sight(found, found.good) == (("m1", "north"), ("m2", "south"))
     alone = replace(found, groups=None, group=None)
     assert first_sight(alone, alone.good) == (("m1", None), ("m2", None))
-
-
-def test_a_nanosecond_time_is_truncated_and_a_distant_time_is_rejected() -> None:
-    frame = pa.table(
-        {
-            "series": ["a", "b"],
-            "time": pa.array([1_704_067_200_000_000_001, None], pa.timestamp("ns")),
-            "value": [1.0, 2.0],
-        }
-    )
-    (batch,) = gathered(frame, timezone="Europe/London")
-    assert batch.column("time").cast(pa.int64()).to_pylist() == [1_704_067_200_000_000, None]
-    far = pa.table({"series": ["a"], "time": pa.array([2**62], pa.timestamp("s", tz="UTC")), "value": [1.0]})
-    (batch,) = gathered(far)
-    assert batch.column("time").to_pylist() == [None]
 
 
 @pytest.mark.parametrize(("ambiguous", "hour"), [("earliest", 0), ("latest", 1)])
@@ -400,42 +334,6 @@ def test_mixed_codes_and_booleans_are_labels_by_what_they_are() -> None:
     assert rejects(batch) == {unknown: [True, True, False]}
 
 
-@pytest.mark.parametrize("kind", [Decimal, float, np.float32])
-def test_equal_numbers_are_one_label_whichever_comes_first(kind: Any, tmp_path: Path) -> None:
-    """A worker remembers none by the spelling of another."""
-    space = StateSpace((), categories=("0", "1", "10", "2.5"))
-    texts = ["-0.0", "0.00", "0", "1.00", "1", "10.0", "2.50", "2.5", "-0"]
-    for spelt in (texts, texts[::-1]):
-        values = [kind(one) for one in spelt]
-        expected = [space.categories[(0.0, 1.0, 10.0, 2.5).index(abs(float(one)))] for one in spelt]
-        (batch,) = gathered(*(row(value=one) for one in values), space=space)
-        assert outcomes(batch, space) == expected
-        column = pa.array(values, pa.decimal128(6, 2)) if kind is Decimal else pa.array(np.array(values))
-        assert of_parquet(tmp_path, column, space) == expected
-
-
-def test_a_decimal_of_very_many_digits_is_no_label() -> None:
-    (batch,) = gathered(*(row(value=Decimal(one)) for one in ("1e1000000", "-1e-1000000", "1e60")), space=CODES)
-    assert outcomes(batch, CODES) == ["unknown-label"] * 3
-
-
-def test_a_float_of_a_file_that_is_no_number_is_a_missing_label(tmp_path: Path) -> None:
-    space = replace(CODES, other="else")
-    assert of_parquet(tmp_path, pa.array([1.0, float("nan"), 2.0]), space) == ["1", "missing-value", "else"]
-
-
-@pytest.mark.parametrize("kind", [pa.utf8(), pa.int64()])
-def test_a_record_batch_of_labels_is_refused_with_the_table_to_give(kind: pa.DataType) -> None:
-    batch = pa.record_batch(
-        [pa.array(["m1"]), pa.array([START], READING_SCHEMA.field("time").type), pa.array(["1"]).cast(kind)],
-        names=["series", "time", "value"],
-    )
-    with pytest.raises(ReadingsError, match=rf"readings\.value is {kind}, .* pa\.Table\.from_batches") as caught:
-        reading_columns(*gathered(batch, space=CODES))
-    assert "labels or codes of states.categories" in str(caught.value)
-    assert outcomes(gathered(pa.Table.from_batches([batch]), space=CODES)[0], CODES) == ["1"]
-
-
 @pytest.mark.parametrize("blank", ["", "  ", None])
 def test_a_name_of_blanks_only_is_absent_in_rows_and_record_batches(blank: str | None) -> None:
     (batch,) = gathered(
@@ -457,23 +355,6 @@ def test_a_name_of_blanks_only_is_absent_in_rows_and_record_batches(blank: str |
         assert set(first_sight(found, found.good)) == {(" m2", "s"), ("m1", "north")}
 
 
-def test_record_batches_of_a_grouped_job_need_a_column_of_groups(tmp_path: Path) -> None:
-    """Nor does a column of that name matter where the job has no groups."""
-    (batch,) = gathered(row())
-    seen = DiscoverSchedule(grouped=True)
-    with pytest.raises(ReadingsError, match=r"has no column 'group'; .*\(schemas\.readings\.GROUPED_READING"):
-        seen.add_input(seen.create_accumulator(), batch)
-    plain = Settings.parse(document(tmp_path) | {"most_error": 1e6, "group_by": "street"})
-    with (
-        pytest.raises(Exception, match="a batch has no column 'group'"),
-        beam.Pipeline(runner=FnApiRunner()) as pipeline,
-    ):
-        _ = pipeline | beam.Create([batch]) | PrivateHistograms(plain)
-    (grouped,) = gathered(row(group=None), grouped=True)
-    seen = DiscoverSchedule()
-    assert list(seen.add_input(seen.create_accumulator(), grouped).members()[0]) == ["m1"]
-
-
 def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
     made = BatchRows(TimeReader("UTC"), WATTS, grouped=False)
     made.start_bundle()
@@ -490,14 +371,10 @@ def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
 IRREGULAR: list[tuple[Any, str, str]] = [
     ("m1,2024,1.5", "malformed-row", r"of the type str without the field series: .* dicts, beam\.Row, .* beam\.Map"),
     (row(value="1.5"), "not-a-number", r"readings\.value is of the type str, and must be a number in the unit of"),
-    (row(value=True), "not-a-number", r"readings\.value is of the type bool"),
-    (row(value=1.5j), "not-a-number", r"readings\.value is of the type complex"),
     (row(value=np.timedelta64(1, "s")), "not-a-number", r"readings\.value is of the type timedelta64"),
-    (row(series=np.timedelta64(1, "s")), "missing-series", r"readings\.series is of the type timedelta64"),
     (row(time=1709251200), "unparsable-time", r"readings\.time is of the type int, whose unit is not known"),
     (row(series=1.5), "missing-series", r"readings\.series is of the type float, and must be a text"),
     ({"series": "m1", "value": 1.5}, "malformed-row", r"of the type dict without the field time"),
-    (None, "malformed-row", r"of the type NoneType without the field series"),
 ]
 
 
@@ -517,41 +394,6 @@ def test_an_irregular_element_is_a_reject_and_its_type_is_logged_once(
     assert caplog.text.count(f"rejected as {reason}") == 1
     assert "1.5" not in caplog.text
     assert "1709251200" not in caplog.text
-
-
-def test_a_group_of_another_type_is_a_reject() -> None:
-    (batch,) = gathered(row(group=["north"]), row(group="north"), grouped=True)
-    assert rejects(batch, grouped=True) == {"group-conflict": [True, False]}
-
-
-def test_irregular_elements_reach_the_rejects_and_the_others_count(tmp_path: Path) -> None:
-    rows = [row(time=START + n * HOUR, value=float(n % 2)) for n in range(48)]
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        published: Any = (
-            pipeline
-            | beam.Create([*rows, *(one for one, _, _ in IRREGULAR)])
-            | beam.Map(lambda one: one).with_output_types(Any)
-            | PrivateHistograms(job(tmp_path), noise="none")
-        )
-        _ = published.releases | "Rows" >> beam.Map(_write, str(tmp_path / "rows"))
-        _ = published.rejected | "Rejects" >> beam.Map(_write, str(tmp_path / "rejects"))
-    tables = {
-        kind: [pa.ipc.open_file(one).read_all() for one in tmp_path.glob(f"{kind}*")] for kind in ("rows", "rejects")
-    }
-    counts = [list(one.counts) for table in tables["rows"] for one in releases_from_batch(table)]
-    assert counts == [[12, 12], [12, 12]]
-    found = [reason for table in tables["rejects"] for reason in table["reason"].to_pylist()]
-    assert sorted(found) == sorted(reason for _, reason, _ in IRREGULAR)
-
-
-@pytest.mark.parametrize("roster", [True, False], ids=["roster file", "roster from the data"])
-def test_a_run_of_irregular_elements_alone_ends_with_their_reasons(tmp_path: Path, roster: bool) -> None:
-    (tmp_path / "roster.csv").write_text("series\nm1\n", encoding="utf-8")
-    given = document(tmp_path) | {"most_error": 1e6} | ({"roster": str(tmp_path / "roster.csv")} if roster else {})
-    said = r"\(of 5 that were read: 5 rejected: the value is not a number: .*\)"
-    where = "no reading counts in any window of any series" if roster else "there is no reading to take roster from.*"
-    with pytest.raises(Exception, match=f"{where} {said}"), beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | beam.Create([row(value="1.5")] * 5) | PrivateHistograms(Settings.parse(given))
 
 
 def document(folder: Path) -> dict[str, Any]:

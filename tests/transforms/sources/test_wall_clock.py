@@ -7,21 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import polars as pl
 import pytest
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import Schedule
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.checks import check_watermarks
-from quiltstream.transforms.private_histograms import WallClock, policy_of
+from quiltstream.transforms.private_histograms import policy_of
 from quiltstream.transforms.registration import register
 
 from ..test_histograms import DAY, batches
@@ -57,17 +52,6 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
-def test_an_irregular_element_of_an_endless_source_ends_nothing(tmp_path: Path) -> None:
-    job, frame = live_settings(tmp_path), readings(4, seed=15)
-    rows: list[Any] = [
-        {"series": name, "time": dt.datetime.fromtimestamp(time / 1e6, dt.UTC), "value": value}
-        for name, time, value in frame.rows()
-    ]
-    rows[5:5] = [{"series": "a", "time": 5, "value": "150"}, {"series": ["a"]}, None, rows[0] | {"value": "150"}]
-    run(job, Endless(rows), by_watermark=True)
-    assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
-
-
 def test_a_window_that_was_over_when_the_job_began_is_labelled_as_replayed(tmp_path: Path) -> None:
     """The clock knows no positions of the source beside it, which may have been set back."""
     job = live_settings(tmp_path)
@@ -87,21 +71,6 @@ def test_batches_without_punctuations_are_refused_with_advice(tmp_path: Path) ->
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
-@pytest.mark.parametrize("instant", [-(2**63), 2**63 - 1])
-def test_a_time_that_no_calendar_has_is_rejected_by_an_endless_job(tmp_path: Path, instant: int) -> None:
-    plan = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan.opened()
-    (batch,) = batches(pl.DataFrame({"series": ["a", "b"], "time": [instant, ORIGIN], "value": [1.0, 1.0]}), 2)
-    encode = EncodeCells(plan, follow=True)
-    encode.setup()
-    encode.start_bundle()
-    found = [*encode.process(batch, register(plan), Timestamp(0)), *encode.finish_bundle()]
-    encode.teardown()
-    (reject,) = (one.value.value.to_pylist() for one in found if isinstance(one, TaggedOutput))
-    (block,) = (one.value[1] for one in found if isinstance(one, WindowedValue))
-    assert [one["reason"] for one in reject] == ["unparsable-time"]
-    assert (block.step, block.readings) == (0, 1)
-
-
 @pytest.mark.parametrize("name", ["FnApiRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
 def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Path, name: str) -> None:
     coming = PrivateHistograms(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"})).plan
@@ -112,16 +81,6 @@ def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Pat
         with pytest.raises(SettingsError, match="never be published"):
             run(live_settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}), Endless([{}], dict[str, Any]))
         assert not (tmp_path / "ledger.db").exists()
-
-
-@pytest.mark.parametrize("name", ["DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner"])
-def test_a_schedule_that_is_over_is_refused_on_direct_runners(tmp_path: Path, name: str) -> None:
-    """Beam's own message there is of a node of the graph that was not replaced."""
-    plan = PrivateHistograms(live_settings(tmp_path)).plan
-    for other in ("FnApiRunner", "PrismRunner", "FlinkRunner"):
-        check_watermarks(plan, other)
-    with pytest.raises(SettingsError, match=rf"runner: {name} ignores the watermark .* use PrismRunner"):
-        check_watermarks(plan, name)
 
 
 def test_the_wall_clock_source_starts_at_the_first_missing_window(tmp_path: Path) -> None:
@@ -136,19 +95,3 @@ def test_the_wall_clock_source_starts_at_the_first_missing_window(tmp_path: Path
         assert list(store.missing(registration)) == []
     assert policy_of(plan, registration, 0, "PrismRunner").begin_us == ORIGIN + 4 * 24 * HOUR
     assert isinstance(registration.query.schedule, Schedule)
-
-
-def test_the_wall_clock_source_emits_the_time_and_then_pauses() -> None:
-    times = iter([10, 20])
-    reader = WallClock(lambda: next(times)).reader(0, "")
-    first = reader.read()
-    assert first is not None
-    assert (first.latest_us, first.settled, first.batches) == (10, True, ())
-    assert reader.read() is None
-    assert not reader.ended
-    reader.close()
-
-
-def test_the_repr_of_the_transform_contains_its_query_and_its_noise(tmp_path: Path) -> None:
-    shown = repr(PrivateHistograms(live_settings(tmp_path)))
-    assert shown.startswith("PrivateHistograms(query='load', domain='homes', mechanism='mqm-approx', epsilon=1, scale=")
