@@ -55,9 +55,6 @@ class FakeBroker:
         self.refused: dict[str, int] = {}
         self.rights: dict[str, list[AclOperation] | KafkaError] = {}
         self.leaderless: set[int] = set()
-        self.denied: set[int] = set()
-        self.hanging = False
-        self.silent = False
         self.consumers: list[FakeConsumer] = []
         self.away = False
         self.tells: int | None = None
@@ -65,8 +62,6 @@ class FakeBroker:
         self.ids: dict[str, Uuid] = {}
         #: ``cleanup.policy`` where it is not ``delete``, or what the brokers say instead
         self.policies: dict[str, str | KafkaError] = {}
-        #: where the first open transaction of a partition begins
-        self.transactions: dict[tuple[str, int], int] = {}
         #: how often the leaders of a topic were chosen, which each restart does once more
         self.epochs: dict[str, int] = {}
 
@@ -207,15 +202,12 @@ class FakeConsumer:
     def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         assert timeout > 0
         self._reach()
-        if self._broker.silent:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         found: list[TopicPartition] = []
         for place in places:
             assert place.partition not in self._broker.leaderless, "the client would wait for its leader"
             log = self._broker.topics[place.topic][place.partition]
             if place.offset == OFFSET_END:
-                end = self._broker.transactions.get((place.topic, place.partition), log.end)
-                found.append(TopicPartition(place.topic, place.partition, end))
+                found.append(TopicPartition(place.topic, place.partition, log.end))
                 continue
             at = [log.first + n for n, one in enumerate(log.messages) if one[1] >= place.offset]
             found.append(TopicPartition(place.topic, place.partition, at[0] if at else -1))
@@ -243,18 +235,11 @@ class FakeConsumer:
         self._told, self._known = {}, {}
 
     def consume(self, count: int, timeout: float) -> list[Any]:
-        if self._broker.away or self._broker.hanging:
+        if self._broker.away:
             time.sleep(min(timeout, 0.01))
             return []
         found: list[Any] = []
         for place, at in list(self._at.items()):
-            if place[1] in self._broker.denied:
-                # the client tells of it once
-                if self._told.get(place) != -1:
-                    self._told[place] = -1
-                    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-                    found.append(FakeMessage(place, at, None, 0, error=error))
-                continue
             logs = self._broker.topics.get(place[0], [])
             if place[1] >= len(logs):
                 continue
@@ -270,8 +255,7 @@ class FakeConsumer:
                 found.append(FakeMessage(place, at, None, 0, error=error))
                 del self._at[place]
                 continue
-            end = self._broker.transactions.get(place, log.end)
-            taken = log.messages[at - log.first : end - log.first][: count - len(found)]
+            end, taken = log.end, log.messages[at - log.first :][: count - len(found)]
             found += [FakeMessage(place, at + n, *one, kind=self._broker.stamps) for n, one in enumerate(taken)]
             self._at[place] = at + len(taken)
             if self._at[place] == end and self._told.get(place) != end:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from apache_beam.utils.timestamp import Timestamp
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from quiltstream.schemas.readings import RejectReason
-from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.encode import Encoder
 from quiltstream.transforms.completeness import punctuation_of
 from quiltstream.transforms.kafka.partitions import Start
-from quiltstream.transforms.kafka.source import came_us, messages_of, sent_us
-from quiltstream.transforms.registration import register
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..sources.streams import Estimator, Tracker, calls
-from ..test_histograms import settings
-from .contract import pieces_until
-from .fake import FakeBroker, FakeMessage
+from .fake import FakeBroker
 from .messages import ORIGIN, reading
 from .test_source import HOUR, feed
 
@@ -81,48 +72,13 @@ def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker
     assert until == 104 - 3
 
 
-def test_no_partition_becomes_idle_between_distant_polls(broker):
-    """Nothing says what has kept a machine's readings back while it slept."""
-    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    broker.send(topic, [(0, reading("a", 98 * HOUR)), (1, reading("b", 97 * HOUR))])
-    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == 96
-    until, rest = silence(part, rest, estimator, wall, 1)
-    assert until == -1
-    wall[0] += 10 * HOUR
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == -1
-    # now their silence begins anew
-    until, rest = silence(part, rest, estimator, wall, 1)
-    assert until == -1
-    broker.send(topic, [(1, reading("b", 99 * HOUR))])
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == 97
-    until, rest = silence(part, rest, estimator, wall, 1)
-    assert until == 98
-
-
-def test_a_silent_partition_becomes_idle_in_a_busy_partition_group(broker, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.sources.reader._CALL_ROWS", 1)
-    topic, wall, estimator = broker.topic(4), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    rest, reached = part.initial_restriction(0), []
-    for hour in range(10, 20):
-        wall[0] += HOUR // 2
-        broker.send(topic, [(one, reading(f"m{one}", hour * HOUR)) for one in range(3)])
-        until, _, rest = clock_after(part, rest, estimator)
-        reached.append(until)
-    assert reached[0] == -1
-    assert reached[-1] >= 17
-
-
 def test_no_partition_becomes_idle_while_the_broker_is_unavailable(broker):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
     until, replayed, rest = clock_after(part, part.initial_restriction(0), estimator)
     assert (until, replayed) == (4, True)  # it was there when the job began
+    Heartbeat.reset()
     broker.away = True
     for _ in range(3):
         wall[0] += 5 * HOUR
@@ -131,7 +87,7 @@ def test_no_partition_becomes_idle_while_the_broker_is_unavailable(broker):
     broker.away = False
     # what producers held back for the broker arrives within idle, and is not late
     broker.send(topic, [(0, reading("a", 20 * HOUR))])
-    while part._readers[0][1].trouble is not None:
+    while Heartbeat.of(0).trouble is not None:
         until, _, rest = clock_after(part, rest, estimator)
         assert until == -1
     broker.send(topic, [(1, reading("b", 15 * HOUR))])
@@ -185,25 +141,6 @@ def test_a_meter_whose_clock_is_hours_ahead_closes_no_window_of_a_backlog(broker
     assert until == 59
 
 
-def test_a_watermark_ahead_does_not_advance_without_messages(broker):
-    topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
-    part = part_of(broker, topic, wall)
-    broker.topics[topic][0].messages.append(stamped("fast", 15, 10))
-    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == 9
-    wall[0] += 4 * HOUR
-    until, _, _ = clock_after(part, rest, estimator)
-    assert until == -1
-
-
-def test_messages_without_timestamps_advance_the_watermark_by_their_readings(broker):
-    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall)
-    broker.topics[topic][0].messages += [(reading("a", 5 * HOUR), 0), (reading("a", 6 * HOUR), -1)]
-    until, _, _ = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == 5
-
-
 @pytest.mark.parametrize("behind", [0.5, 48, 200_000])
 def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
@@ -216,55 +153,6 @@ def test_a_producer_whose_clock_is_behind_holds_no_window(broker, behind):
         wrong += [stamped(name, hour, hour - behind) for name in "bcd"]
         until, _, rest = clock_after(part, rest, estimator)
         assert until == hour - 1
-
-
-@pytest.mark.parametrize(("ahead", "expected"), [(0, 89), (30, 102 - 3)])
-def test_an_active_partition_becomes_idle_only_by_readings_in_the_future(broker, ahead, expected):
-    topic, wall, estimator = broker.topic(2), [ORIGIN + 90 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    broker.topics[topic][0].messages.append(stamped("a", 90, 90))
-    broker.topics[topic][1].messages.append(stamped("b", 90, 90))
-    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == 89
-    reached = until
-    for hour in range(91, 103):
-        wall[0] = ORIGIN + hour * HOUR
-        broker.topics[topic][1].messages.append(stamped("b", hour + ahead, hour - 48 if not ahead else hour))
-        until, _, rest = clock_after(part, rest, estimator)
-        reached = max(reached, until)
-    assert reached == expected
-
-
-def test_broker_and_producer_timestamps_are_distinguished_by_their_kind():
-    messages = [FakeMessage(("t", 0), n, b"", 1_700_000_000_000 + n, kind=TIMESTAMP_LOG_APPEND_TIME) for n in (3, 2)]
-    assert came_us(messages) == sent_us(messages_of(messages)) == 1_700_000_000_003_000
-    mixed = [*messages, FakeMessage(("t", 0), 9, b"", 1_700_000_000_009, kind=TIMESTAMP_CREATE_TIME)]
-    assert (came_us(mixed), sent_us(messages_of(mixed))) == (None, 1_700_000_000_009_000)
-    unset = [FakeMessage(("t", 0), 9, b"", 7, kind=TIMESTAMP_LOG_APPEND_TIME)]
-    assert (came_us(unset), sent_us(messages_of(unset))) == (None, None)
-
-
-def test_only_messages_present_at_the_start_count_as_backlog(broker, tmp_path, monkeypatch):
-    monkeypatch.setattr("quiltstream.transforms.kafka.source._MESSAGES", 1)
-    (tmp_path / "roster.csv").write_text("series\na\nb\n")
-    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, roster=str(tmp_path / "roster.csv"))
-    plan = PrivateHistograms(job, noise="none").plan
-    encoder = Encoder.of(plan, register(plan))
-    topic, estimator = broker.topic(1), Estimator()
-    sent = [("a", 1), ("a", 100), ("b", 2), ("b", 30), ("b", 101)]
-    broker.send(topic, [(0, reading(name, hour * HOUR)) for name, hour in sent])
-    # the first day is on record
-    pace = PollingPolicy(ORIGIN + 24 * HOUR, lateness_us=HOUR, poll_s=0.0)
-    part = ReadPart(feed(broker, topic), pace, now=lambda: ORIGIN + 1_000 * HOUR)
-    part.setup()
-    rest, found = part.initial_restriction(0), []
-    for _ in range(6):
-        made, rest = calls(part, rest, estimator)
-        assert rest is not None
-        found += [encoder.encode((one, Timestamp(0))) for one in made if one.num_rows]
-    told = [(one.readings, one.settled, one.rejects) for one in found]
-    late = {RejectReason.LATE: 1}
-    assert told == [(0, 1, {}), (1, 0, {}), (0, 1, {}), (0, 0, late), (1, 0, {})]
 
 
 def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[Any], Any]:
@@ -368,49 +256,3 @@ def test_windows_with_a_skipped_slow_producer_are_marked_incomplete(broker, kind
     broker.topics[topic][0].messages.append(stamped("a", 40, 40.5))
     again, _ = lost_after(begun_at(broker, topic, 7.9, wall), rest, estimator)
     assert set(again) == {found[-1]}
-
-
-def test_a_message_before_the_start_instant_is_read_for_its_timestamp_only(broker):
-    topic = broker.topic(2)
-    for log in broker.topics[topic]:
-        log.messages += [stamped("a", hour, hour + 0.5) for hour in range(4)]
-        log.messages.append((b"{", round(ORIGIN + 4.5 * HOUR) // 1_000))
-    broker.topics[topic][0].messages += [stamped("b", hour, hour + 0.5) for hour in range(5, 8)]
-    reader = feed(broker, topic, start=Start("instant", ORIGIN + 5 * HOUR)).reader(0, "")
-    pieces = pieces_until(reader, lambda found: len(found) > 2 and found[-1].settled)
-    assert (sum(one.rows for one in pieces), [one for piece in pieces for one in piece.rejects]) == (3, [])
-    assert pieces[-1].lost_us == ORIGIN + 4.5 * HOUR
-    assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 8, "1": 5}}
-    reader.close()
-
-
-def test_an_unread_skipped_message_extends_the_gap_to_the_next_message(broker):
-    """A reader that takes up the position of another one begins behind that message."""
-    topic = broker.topic(1)
-    broker.topics[topic][0].messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
-    of_instant = feed(broker, topic, start=Start("instant", ORIGIN + 6 * HOUR))
-    first = of_instant.reader(0, "")
-    (begun,) = pieces_until(first, bool)
-    first.close()
-    assert begun.lost_us is not None
-    assert begun.lost_us > ORIGIN + 1_000 * HOUR
-    assert json.loads(begun.position)["topics"] == {topic: {"0": 6}}
-    second = of_instant.reader(0, begun.position)
-    pieces = pieces_until(second, lambda found: bool(found and found[-1].rows))
-    second.close()
-    assert pieces[-1].lost_us == ORIGIN + 6.5 * HOUR
-
-
-def test_a_complete_topic_has_no_lost_messages(broker):
-    topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
-    for log in broker.topics[topic]:
-        log.messages += [stamped("a", hour, hour + 0.5) for hour in range(10)]
-    part = part_of(broker, topic, wall)
-    found, rest = lost_after(part, part.initial_restriction(0), estimator)
-    assert set(found) == {None}
-    broker.grow(topic, 3)
-    broker.topics[topic][2].messages.append(stamped("b", 20, 20.5))
-    for log in broker.topics[topic][:2]:
-        log.messages.append(stamped("a", 20, 20.5))
-    found, _ = lost_after(part, rest, estimator)
-    assert set(found) == {None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,13 +19,11 @@ from quiltstream.schemas.releases import RELEASE_AVRO
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.transforms.common.batches import Rejects, reject_batch
-from quiltstream.transforms.kafka import sink
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.sink import Sender, Topic
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Messages, rejects_of
 from quiltstream.transforms.sinks import SendReleases, reject_messages, release_messages, single_object_head
-from quiltstream.transforms.sources.progress import Heartbeat
 
 from ...released import batch_from_releases
 from ..test_sinks import ROWS
@@ -166,24 +163,6 @@ def test_a_message_that_the_client_refuses_fails_the_bundle_without_its_content(
     with pytest.raises(KafkaUnavailableError, match="larger than the broker or the topic takes") as told:
         sender.send(release_messages(BATCH, "json"))
     assert "feeder" not in str(told.value)
-
-
-def test_unavailable_brokers_are_reported_while_the_bundle_waits(caplog, monkeypatch):
-    monkeypatch.setattr(sink, "_TELL_S", 0.0)
-    bench = Bench()
-    sender = Sender(bench.topic, "sink.kafka")
-    sender.send(release_messages(BATCH, "json"))
-    bench.made[0].looks = 2
-    bench.made[0].options["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    told: list[dict[str, str]] = []
-    plain = bench.made[0].flush
-    monkeypatch.setattr(bench.made[0], "flush", lambda wait: (told.append(Heartbeat.complaints()), plain(wait))[1])
-    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
-        sender.finish()
-    said = f"sink.kafka: topic out at h:1: {len(ROWS)} messages wait to be sent: no broker answers"
-    assert told == [{}, {"sink.kafka": said}, {"sink.kafka": said}]
-    assert said in caplog.text
-    assert Heartbeat.complaints() == {}
 
 
 def test_a_sink_is_pickled_without_its_secrets(monkeypatch):

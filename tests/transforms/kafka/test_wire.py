@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import pickle
 import time
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from quiltstream.schemas.readings import REJECT_SCHEMA
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, new_client, text_of
+from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, text_of
 from quiltstream.transforms.kafka.sink import Sender, Topic
-from quiltstream.transforms.sinks import REJECTS, SendReleases, reject_messages, release_messages
+from quiltstream.transforms.sinks import REJECTS, SendReleases, release_messages
 from quiltstream.transforms.sources.progress import Heartbeat
 
 from ...released import batch_from_releases
@@ -121,21 +118,6 @@ def test_the_registered_schema_text_is_stable():
     assert digests == ["bd57094d124f92e622c0f47d8b89d542", "456c8e8ad0422cc752da8ca69bb9fd18"]
 
 
-def test_rejects_have_one_schema_whether_they_have_sizes_or_not(registry):
-    plain = {"reason": "malformed-row", "source": "t/0", "position": 7}
-    given = [plain, plain | {"size": 5}]
-    sender = topic(FakeBroker(), registry, "bad").sender("rejects.kafka")
-    sent = [
-        message
-        for row in given
-        for message in reject_messages(pa.RecordBatch.from_pylist([row], schema=REJECT_SCHEMA), "avro", sender.head)
-    ]
-    assert registry.asked == ["lookup", "register"]
-    assert registry.inner.get_versions("bad-value") == [1]
-    assert read(registry, "bad", [value for _, value, _ in sent]) == [{"size": None, **row} for row in given]
-    assert {key for key, _, _ in sent} == {None}
-
-
 def test_a_schema_expected_in_the_registry_is_looked_up_and_not_registered(registry):
     broker = FakeBroker()
     strict = Topic(broker.cluster, broker.topic(1, "out"), "avro", numbers(registry, auto_register=False))
@@ -157,20 +139,14 @@ def test_a_schema_expected_in_the_registry_is_looked_up_and_not_registered(regis
     ("question", "error", "said", "passing"),
     [
         ("lookup", SchemaRegistryError(500, 50001, "secret text"), "it answers with 500", True),
-        ("lookup", SchemaRegistryError(429, 429, "secret text"), "it answers with 429", True),
         (
             "lookup",
             SchemaRegistryError(401, 40101, "secret text"),
             "it answers with 401; check registry.options",
             False,
         ),
-        ("lookup", SchemaRegistryError(404, -1, "secret text"), "it answers with 404; check registry.url", False),
         ("lookup", OSError("secret text"), r"it does not answer \(OSError\)", True),
         ("register", SchemaRegistryError(403, 40301, "secret text"), "403; check registry.options", False),
-        ("register", SchemaRegistryError(409, 409, "secret text"), "refuses the schema .* same subject", False),
-        ("register", SchemaRegistryError(422, 42201, "secret text"), r"it refuses the schema \(422\)", False),
-        ("register", SchemaRegistryError(404, 40401, "secret text"), "it does not take the schema", False),
-        ("register", SchemaRegistryError(503, 503, "secret text"), "it answers with 503", True),
     ],
 )
 def test_a_registry_failure_is_reported_and_the_request_retried(registry, question, error, said, passing):
@@ -182,21 +158,6 @@ def test_a_registry_failure_is_reported_and_the_request_retried(registry, questi
     assert "secret text" not in str(told.value)
     assert told.value.passing is passing
     assert found.number("out-value", RELEASES.avro) == 1
-
-
-def test_rows_wait_for_an_unavailable_registry(registry, monkeypatch, caplog):
-    told: list[dict[str, str]] = []
-    monkeypatch.setattr(time, "sleep", lambda seconds: told.append({"slept": f"{seconds:g}"} | Heartbeat.complaints()))
-    registry.fails = [OSError(), SchemaRegistryError(503, 503, "secret text")]
-    broker = FakeBroker()
-    with caplog.at_level(logging.WARNING, "quiltstream.kafka"):
-        send(topic(broker, registry))
-    where = "sink.kafka: topic out at fake:9092: the schema registry mock://quiltstream: "
-    said = [where + "it does not answer (OSError)", where + "it answers with 503"]
-    assert told == [{"slept": "2", "sink.kafka": one} for one in said]
-    assert [one.message for one in caplog.records] == said
-    assert Heartbeat.complaints() == {}
-    assert len(broker.topics["out"][0].messages) == len(ROWS)
 
 
 @pytest.mark.parametrize("error", [OSError(), SchemaRegistryError(409, 409, "secret text")])
@@ -243,17 +204,3 @@ def test_registry_secrets_are_read_at_the_request_and_are_not_pickled(registry, 
     assert len(one.head(RELEASES.avro)) == 5, "its client is made, and has the secret"
     assert b"hunter2" not in pickle.dumps(SendReleases(one))
     assert pickle.loads(pickle.dumps(one)) == one
-
-
-def test_an_unknown_client_option_is_reported_without_its_value():
-    found = RegistryNumbers("http://127.0.0.1:1", {"no.such": "hunter2"}, client=new_client)
-    with pytest.raises(KafkaUnavailableError, match="options of the schema registry are refused") as told:
-        found.number("out-value", RELEASES.avro)
-    assert "hunter2" not in str(told.value)
-    assert not told.value.passing
-
-
-@pytest.mark.parametrize(("format_", "has"), [("avro", False), ("json", True), ("avro-single-object", True)])
-def test_a_topic_has_a_registry_if_its_rows_need_one(registry, format_, has):
-    with pytest.raises(ValueError, match="has a schema registry if its format is avro, and only then"):
-        Topic(Cluster("h:1"), "out", format_, numbers(registry) if has else None)

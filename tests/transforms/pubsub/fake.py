@@ -111,12 +111,6 @@ class FakeService:
             self.deliver(message)
         return stream
 
-    def lose_worker(self) -> None:
-        if self.stream is not None:
-            self.stream.cancel()
-        leased, self.leased = self.leased, {}
-        self.waiting += leased.values()
-
     def close(self) -> None:
         """Clients are let go of."""
 

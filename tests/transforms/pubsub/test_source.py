@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from quiltstream.schemas.settings.mappings import Readings
 from quiltstream.transforms.completeness import Punctuation, horizon_of, punctuation_of
-from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.messages import MessageDecoder, Messages, SourceAwayError
 from quiltstream.transforms.pubsub import (
     HELD_S,
     PubSubReader,
@@ -23,7 +20,6 @@ from quiltstream.transforms.pubsub import (
     ReadAcknowledged,
     RecentIds,
     messages_of,
-    stamp_of,
 )
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
 from quiltstream.transforms.sources.progress import PartitionState, Restriction
@@ -88,36 +84,6 @@ def read_all(reader: PubSubReader) -> list[SourceBatch]:
     return found
 
 
-def test_a_receipt_that_comes_while_a_reader_closes_does_not_stop_it(service: FakeService) -> None:
-    reader = service.feed(DECODER).reader(0, BEGIN)
-    receipts: list[Callable[[], None] | None] = []
-    for number in range(2):
-        service.publish(body(10 + number))
-        assert read_all(reader)
-        receipts.append(reader.receipt())
-
-    class Meanwhile(dict[int, Any]):
-        """What waits for its receipt: the runner gives all receipts when the first message is taken out."""
-
-        def popitem(self) -> tuple[int, Any]:
-            return self._given(super().popitem())
-
-        def pop(self, key: int, *default: Any) -> Any:
-            return self._given(super().pop(key, *default))
-
-        def _given(self, taken: Any) -> Any:
-            while receipts:
-                receipt = receipts.pop()
-                assert receipt is not None
-                receipt()
-            return taken
-
-    reader._unkept = Meanwhile(reader._unkept)
-    reader.close()
-    assert not reader._unkept
-    assert reader._stream is None
-
-
 def settled(reader: PubSubReader) -> bool:
     """Whether a look that finds nothing says that nothing waits."""
     return reader.read() is None
@@ -150,43 +116,6 @@ def test_no_batch_is_settled_for_a_time_after_the_start(service: FakeService) ->
     assert settled(reader)
 
 
-def test_an_old_message_or_one_after_a_silence_holds_the_watermark(service: FakeService) -> None:
-    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
-
-    def step(seconds: float, age: float = 0.0) -> bool:
-        service.clock += seconds
-        service.publish(body(service.clock), age=age)
-        return read_all(reader)[-1].settled
-
-    found = [step(30) for _ in range(4)]
-    assert found == [False, False, True, True]
-    assert not step(30, age=60)
-    assert [step(30) for _ in range(3)] == [False, True, True]
-    assert not step(61)
-
-
-def test_a_clock_set_back_holds_the_watermark_only_as_long_as_usual(service: FakeService) -> None:
-    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
-    assert not settled(reader)
-    service.clock += 86_400
-    service.publish(body(THEN))
-    assert [piece.settled for piece in read_all(reader)] == [False]
-    service.clock -= 86_400
-    assert not settled(reader)
-    service.clock += 60
-    assert settled(reader)
-
-
-def test_no_batch_is_settled_while_the_client_holds_messages(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quiltstream.transforms.pubsub._MESSAGES", 2)
-    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
-    for at in range(5):
-        service.publish(body(at))
-    assert [piece.settled for piece in read_all(reader)] == [False, False, True]
-
-
 def test_no_batch_is_settled_while_bundles_are_uncommitted_at_the_limit(service: FakeService) -> None:
     """At the limit of what may be outstanding the service holds messages back."""
     reader = service.feed(DECODER, settle_s=0.0, outstanding=10).reader(0, BEGIN)
@@ -200,20 +129,6 @@ def test_no_batch_is_settled_while_bundles_are_uncommitted_at_the_limit(service:
     assert settled(reader)
 
 
-def test_no_batch_is_settled_while_uncommitted_bytes_reach_the_limit(service: FakeService) -> None:
-    """The service holds messages back by their bytes as well, far below their number."""
-    reader = service.feed(DECODER, settle_s=0.0, most_bytes=1_000).reader(0, BEGIN)
-    service.publish(body(0) + b" " * 700)
-    assert [piece.settled for piece in read_all(reader)] == [True]
-    first = reader.receipt()
-    service.publish(body(1) + b" " * 200)
-    assert [piece.settled for piece in read_all(reader)] == [False]
-    assert not settled(reader)
-    assert first is not None
-    first()
-    assert settled(reader)
-
-
 def test_messages_uncommitted_for_a_day_are_dropped_and_redelivered(service: FakeService) -> None:
     """The client gives such messages up. A runner that never keeps anything must not fill the memory with them."""
     reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
@@ -223,11 +138,9 @@ def test_messages_uncommitted_for_a_day_are_dropped_and_redelivered(service: Fak
         read_all(reader)
         receipts.append(reader.receipt())
         service.clock += HELD_S / 2
-    assert len(reader._unkept) == 3
     for receipt in receipts:
         receipt()
     assert service.acked == ["3", "4", "5"]
-    assert reader._unkept == {}
 
 
 def test_read_messages_are_acknowledged_only_by_their_receipt_and_once(service: FakeService) -> None:
@@ -268,15 +181,6 @@ def test_a_closed_reader_returns_uncommitted_messages(service: FakeService) -> N
     assert sum(piece.rows for piece in read_all(again)) == 2
 
 
-def test_messages_of_a_lost_worker_are_redelivered_before_the_watermark_moves(service: FakeService) -> None:
-    reader = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
-    service.publish(body(1))
-    read_all(reader)
-    service.lose_worker()
-    after = service.feed(DECODER, settle_s=60.0).reader(0, BEGIN)
-    assert [(piece.rows, piece.settled) for piece in read_all(after)] == [(1, False)]
-
-
 def test_a_redelivered_message_is_emitted_once_and_acknowledged_twice(service: FakeService) -> None:
     reader = service.feed(DECODER).reader(0, BEGIN)
     for rows in (1, 0):
@@ -302,31 +206,6 @@ def test_message_ids_are_evicted_by_age_and_number() -> None:
     assert [ids.is_new(name, 12) for name in ("b", "c", "d", "a")] == [True, True, True, True]
 
 
-def test_a_message_without_a_body_only_advances_the_watermark(service: FakeService) -> None:
-    reader = service.feed(DECODER).reader(0, BEGIN)
-    service.publish(b"", age=2.0)
-    (piece,) = read_all(reader)
-    assert (piece.rows, piece.rejected, piece.latest_us) == (0, {}, round((service.clock - 2.0) * 1e6))
-
-
-@pytest.mark.parametrize(
-    ("text", "stamp"),
-    [
-        ("1709251200123", 1_709_251_200_123_000),
-        ("2024-03-01T00:00:00.123Z", 1_709_251_200_123_000),
-        ("2024-03-01T01:00:00+01:00", 1_709_251_200_000_000),
-        ("", -1),
-        ("yesterday", -1),
-        ("-5", -1),
-        ("9" * 40, -1),
-        ("٣", -1),
-    ],
-)
-def test_the_time_attribute_is_read_as_beam_reads_it(text: str, stamp: int) -> None:
-    assert stamp_of(text) == stamp
-    assert stamp_of("") == -1
-
-
 def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: FakeService) -> None:
     taken: list[Any] = []
     service.begin(service, "projects/grid/subscriptions/meters", taken.append, 1)
@@ -337,70 +216,6 @@ def test_a_message_has_the_time_of_its_attribute_or_of_its_publishing(service: F
     assert found.stamps_us.tolist() == [round(service.clock * 1e6), round((service.clock - 1.5) * 1e6)]
     assert found.headers[0] == [("at", b"5000")]
     assert found.keys == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("NotFound", "it is not there; make it, or check its name"),
-        ("PermissionDenied", "the account may not use it"),
-        ("ServiceUnavailable", "Pub/Sub says ServiceUnavailable"),
-    ],
-)
-def test_a_broken_stream_is_reported_without_the_service_text_and_reopened(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch, name: str, told: str
-) -> None:
-    monkeypatch.setattr("quiltstream.transforms.sources.contract.LONGEST_PAUSE_S", 0.0)
-    reader = service.feed(DECODER, settle_s=0.0).reader(0, BEGIN)
-    service.publish(body(1))
-    assert len(read_all(reader)) == 1
-    assert service.stream is not None
-    service.refuses = clients_error(name)
-    service.stream.fail(clients_error(name))
-    assert not settled(reader)
-    assert reader.trouble is not None
-    assert told in reader.trouble
-    assert "quote" not in reader.trouble
-    service.refuses = None
-    service.publish(body(2))
-    assert len(read_all(reader)) == 1
-    assert reader.trouble is None
-    assert service.streams == 2
-
-
-def test_an_internal_error_is_not_reported_as_a_service_error(service: FakeService) -> None:
-    service.refuses = KeyError("x")
-    with pytest.raises(KeyError):
-        service.feed(DECODER).reader(0, BEGIN).read()
-
-
-class Waits(MessageDecoder):
-    def __init__(self) -> None:
-        self.away = True
-
-    def decode(self, messages: Messages) -> list[Decoded]:
-        if self.away:
-            raise SourceAwayError("the registry is away")
-        return DECODER.decode(messages)
-
-
-def test_messages_wait_while_the_registry_of_their_decoder_is_unavailable(service: FakeService) -> None:
-    decoder = Waits()
-    reader = service.feed(decoder, settle_s=0.0).reader(0, BEGIN)
-    service.publish(body(1))
-    for _ in range(2):
-        piece = reader.read()
-        assert piece is not None
-        assert (piece.rows, piece.settled) == (0, False)
-    assert reader.trouble == "the registry is away"
-    assert reader.receipt() is None
-    decoder.away = False
-    assert [piece.rows for piece in read_all(reader)] == [1]
-
-
-def test_a_pub_sub_source_is_picklable() -> None:
-    feed = PubSubSubscription("projects/grid/subscriptions/meters", DECODER, timestamp_attribute="at")
-    assert pickle.loads(pickle.dumps(feed)) == feed
 
 
 class Finalizer:
@@ -489,8 +304,3 @@ def test_silence_emits_no_punctuation(service: FakeService, monkeypatch: pytest.
         service.clock += 3600
         declared += job.bundle()[1]
     assert declared == []
-
-
-def test_a_drain_stops_the_reader_without_a_punctuation(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(service, monkeypatch)
-    assert job.part.truncate(0, job.kept) is None
