@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
@@ -47,7 +46,7 @@ from quiltstream.transforms.completeness import (
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
-from ...e2e.firings import EACH, EARLY, FIRINGS, LATE, firing_windows
+from ...e2e.firings import EACH, FIRINGS, LATE, firing_windows
 from ...examined import Tally as Examinations
 from ..sources.feed import feed
 from ..sources.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
@@ -182,24 +181,21 @@ STEP = 6 * HOUR
 
 
 @pytest.mark.parametrize("firing", FIRINGS)
-@pytest.mark.parametrize(("changes", "keys"), [({}, SERIES), ({"group_by": "group"}, GROUPS)], ids=["series", "groups"])
 def test_every_window_is_recorded_complete_and_once_for_any_panes(
     tmp_path: Path,
     tally: Examinations,
     monkeypatch: pytest.MonkeyPatch,
     panes: Panes,
     firing: str,
-    changes: dict[str, Any],
-    keys: dict[str, list[str]],
 ) -> None:
     fire(monkeypatch, firing)
-    job = live_settings(tmp_path, **WINDOWS, **changes)
+    job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS, seed=60, names=["a", "c", "d"])
     # with late firings the watermark runs ahead: half of the readings and every declaration are late to the runner
     ahead = 12 * HOUR if firing in LATE else 0
     stretches = sent(frame, step_us=STEP, parts=2)
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
-    whole(job, [tmp_path / "first"], frame, keys, tally)
+    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
     assert panes.most > 2
     assert panes.found_held["GatherPanes"]
     assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
@@ -265,7 +261,7 @@ def test_repeated_panes_in_any_order_change_nothing(
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
 
 
-@pytest.mark.parametrize("lost", ["readings", "declarations", "both"])
+@pytest.mark.parametrize("lost", ["readings", "declarations"])
 def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
 ) -> None:
@@ -285,7 +281,7 @@ def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     assert (panes.most, panes.timings) == (1, {"ON_TIME"})
 
 
-@pytest.mark.parametrize("firing", [*EARLY, *EACH])
+@pytest.mark.parametrize("firing", ["early-discarding", "each-discarding"])
 def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
 ) -> None:
@@ -325,17 +321,6 @@ def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[
     assert np.abs(sums[0] - sums[1]).sum() == (0 if first == second else 2)
 
 
-def test_a_window_of_a_single_pane_is_counted_without_key_state(tmp_path: Path, monkeypatch: Any, panes: Panes) -> None:
-    """The job's own trigger: no cells go to the state of a key, to which a runner would have to move them."""
-    job = live_settings(tmp_path, **WINDOWS, shards=2)
-    frame = readings(DAYS, seed=79, names=["a", "d", "e"])
-    run(monkeypatch, streamed(sent(frame, step_us=STEP), step_us=STEP, seed=80), job, tmp_path / "first")
-    counts = counted(job)
-    assert counts == truth(frame, [(0, DAY), (DAY, 2 * DAY)], SERIES)
-    assert (panes.most, panes.timings, len(panes.sorted)) == (1, {"ON_TIME"}, 2 * DAYS)
-    assert not panes.came
-
-
 @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
@@ -359,12 +344,9 @@ def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
         assert panes.timings >= {"EARLY", "ON_TIME"}
 
 
-@pytest.mark.parametrize("firing", ["late-discarding", "late-accumulating"])
-def test_windows_of_a_batch_job_are_complete_for_any_panes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, firing: str
-) -> None:
-    """The second of these fires early and on time, with everything in both panes."""
-    fire(monkeypatch, firing)
+def test_windows_of_a_batch_job_are_complete_for_any_panes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fires early and on time, with everything in both panes."""
+    fire(monkeypatch, "late-accumulating")
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS, seed=74)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -442,25 +424,6 @@ def test_a_repeated_shard_counts_once_in_a_sum(shards) -> None:
         assert found.counts.tolist() == [[sum({*shards}), len({*shards})]]
         assert found.whole == ({*shards} == {0, 1, 2, 3})
     assert not collect.extract_output(collect.create_accumulator()).whole
-
-
-def test_only_a_complete_first_pane_bypasses_the_pane_state() -> None:
-    window, sort = IntervalWindow(0, 4 * 1800), SortPanes(SlotGrid(1_800_000_000))
-    collect, part = CollectCells(), CollectCells().create_accumulator()
-    part = collect.add_input(part, element(1))
-    entire = collect.add_input(collect.create_accumulator(), WindowEnd(0, run=7, sent=((0, 1),)))
-    entire = collect.add_input(entire, element(1))
-    for found, timing, first, passes in (
-        (entire, PaneInfoTiming.ON_TIME, True, True),
-        (entire, PaneInfoTiming.EARLY, True, True),  # its tickets say so, whatever the runner says
-        (entire, PaneInfoTiming.ON_TIME, False, False),
-        (part, PaneInfoTiming.ON_TIME, True, False),
-        (Collected(), PaneInfoTiming.ON_TIME, True, False),
-    ):
-        pane = PaneInfo(is_first=first, is_last=False, timing=timing, index=0, nonspeculative_index=0)
-        (out,) = sort.process((3, found), window, pane)
-        assert (out == (3, found)) == passes
-        assert isinstance(out, TaggedOutput) == (not passes)
 
 
 class Held:

@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.store.specs import BlockToPublish, Record, Registration
-from quiltstream.transforms.aggregate import ledger_access
 from quiltstream.transforms.aggregate.ledger_access import (
     BlockLog,
     BlockLogError,
@@ -144,18 +142,6 @@ def test_compaction_keeps_the_newest_and_unrecorded_blocks(store: Store, held: R
     assert places(path) == newest
 
 
-def test_a_long_block_log_is_compacted_on_append(
-    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ledger_access, "_LONG_BYTES", 200)
-    log = LogWriter(BlockLog((str(path),)), store)
-    for window in range(6):
-        records = store.publish(held, on_shard(held, window, 0))
-        log.append(held, records)
-        assert path.stat().st_size <= 200
-        assert places(path)[-1:] == of(records)
-
-
 def test_a_truncated_line_hides_no_other_line(store: Store, held: Registration, path: Path) -> None:
     log = LogWriter(BlockLog((str(path),)), store)
     first = store.publish(held, on_shard(held, 0, 0))
@@ -174,30 +160,6 @@ def test_a_truncated_line_hides_no_other_line(store: Store, held: Registration, 
     path.write_bytes(b'{"entry_id":"0"')  # of a file that was compacted, and is written whole
     with pytest.raises(ValueError, match="it holds no block"):
         read(path)
-
-
-def test_a_concurrent_compaction_loses_no_appended_block(
-    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The compaction gives the name to another file, also between the opening of one and its lock."""
-    monkeypatch.setattr(LogWriter, "_check", lambda _: None)  # it would refuse the ledger without the strange ones
-    log, records = LogWriter(BlockLog((str(path),)), store), store.publish(held, on_shard(held, 0, 0))
-    strange = [LoggedBlock(f"{number:032x}", 0, "weekly", "2024-01-01T00:00:00Z") for number in range(60)]
-
-    def append() -> None:
-        for one in strange:
-            with ledger_access._locked(path, make=True) as handle:
-                os.lseek(handle, 0, os.SEEK_END)
-                ledger_access._write(handle, f"{ledger_access._line(one)}\n".encode(), sync=False)
-
-    thread = threading.Thread(target=append)
-    thread.start()
-    while thread.is_alive():
-        log.append(held, records)
-        compact(path, store)
-    thread.join()
-    assert {one for one in read(path) if one.entry_id != records[0].entry.entry_id} == set(strange)
-    assert not [one for one in path.parent.iterdir() if one.name.endswith(".part")]
 
 
 def test_a_symbolic_link_is_not_followed(store: Store, held: Registration, path: Path) -> None:
@@ -259,28 +221,3 @@ def test_a_worker_without_a_block_log_file_detects_a_replaced_ledger(
             with pytest.raises(StoreReplaced, match="as this worker remembers"):
                 one.publish(held, on_shard(held, 0, shard))
         one.close()
-
-
-def test_workers_read_appended_blocks_of_other_workers_once(
-    store: Store, held: Registration, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # each with a memory of its own, as in two processes
-    monkeypatch.setattr(LogWriter, "_newest", property(lambda worker: vars(worker).setdefault("mine", {})))
-    workers = [LogWriter(BlockLog((str(path),)), store) for _ in range(2)]
-    asked: list[list[tuple[str, int]]] = []
-    numbers = Store.block_numbers
-
-    def noted(self: Store, blocks: Any) -> Any:
-        asked.append([(one.entry_id, one.shard) for one in blocks])
-        return numbers(self, blocks)
-
-    monkeypatch.setattr(Store, "block_numbers", noted)
-    left: list[tuple[str, int]] = []
-    for window in range(3):
-        for worker in workers:
-            records = store.publish(held, on_shard(held, window, workers.index(worker)))
-            worker.append(held, records)
-            left += of(records)
-    assert [sorted(one) for one in asked] == [
-        sorted(one) for one in (left[:1], left[:2], left[:3], left[1:4], left[2:5], left[3:6])
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from quiltstream.store import StoreDamaged, StoreError, StoreMissing
 from quiltstream.store.errors import StoreAway, StoreBusy, StoreFull
-from quiltstream.transforms.aggregate import ledger_access
 from quiltstream.transforms.aggregate.ledger_access import WAIT_S, Patience, PatientStore, give_up, wait_without_end
 from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 
@@ -105,26 +103,3 @@ def test_a_batch_job_does_not_wait_for_the_ledger() -> None:
     with pytest.raises(StoreAway):
         PatientStore(away, live=False).current(None)  # type: ignore[arg-type]
     assert away.calls == 1
-
-
-def test_a_waiting_call_gives_up_when_the_job_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_access, "_FIRST_S", 3600.0)
-    wait_without_end()
-    asked, raised = threading.Event(), list[Exception]()
-
-    def ask() -> None:
-        asked.set()
-        raise StoreAway("away")
-
-    def call(ask: Callable[[], None]) -> None:
-        try:
-            Patience(WAIT_S).call(ask, ledger_access._JOB.number)  # pyright: ignore[reportPrivateUsage]
-        except StoreAway as error:
-            raised.append(error)
-
-    waiting = threading.Thread(target=call, args=(ask,))
-    waiting.start()
-    assert asked.wait(60)
-    give_up()
-    waiting.join(60)
-    assert len(raised) == 1

@@ -431,6 +431,7 @@ def noise_for_two(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FixedTotalHistogram, "randomise", randomise)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("fault", "families", "runs"),
     [
