@@ -28,7 +28,6 @@ from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import Held, NoisyBlocks
-from quiltstream.transforms.checks import remedies
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
@@ -184,13 +183,6 @@ def test_windows_of_equal_length_keep_the_names_of_their_rows(tmp_path: Path) ->
     assert frozen("day", privacy=WINDOW)["scale"] == frozen("1d", privacy=WINDOW)["scale"]
     assert list(frozen("month", privacy=WINDOW)["scales"]) == [str(days * 48) for days in (28, 29, 30, 31)]
     assert "scale" not in frozen("month", privacy=WINDOW)
-
-
-def test_longer_windows_of_the_calendar_are_offered_where_noise_drowns_days(tmp_path: Path) -> None:
-    windows: dict[str, Any] = {"size": "day", "start": "2013-01-01", "stop": "2014-01-01"}
-    one = job(tmp_path, (), windows, roster=None, most_error=0.5)
-    texts = [offer.text for offer in remedies(make_plan(one))]
-    assert "windows.size: month" in texts
 
 
 @pytest.mark.parametrize("size", ["day", "week", "month"])

@@ -90,7 +90,7 @@ def test_an_endless_stream_costs_epsilon_by_the_quilts_and_less_in_the_account(m
     assert loss(found, 3, 12, None) < 0.9 * by_quilts(found, 3, 12)
 
 
-@pytest.mark.parametrize("window", [1, 2, 5, 12, 60])
+@pytest.mark.parametrize("window", [1, 5, 60])
 @pytest.mark.parametrize(
     ("mechanism", "name"), [pair for pair in product(["mqm-approx", *EXACT, "group-dp"], BELIEFS) if applies(*pair)]
 )
@@ -122,7 +122,7 @@ def test_a_window_with_noise_by_its_length_loses_at_most_epsilon_alone(data: st.
             assert reference.true_loss(initial, matrix, slots, charges) <= epsilon + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_no_window_of_a_random_chain_with_any_start_costs_more_than_epsilon(seed: int) -> None:
     """The window's own calibration can be some percent short of that, which is why it is not used."""
     draw = np.random.default_rng(seed)
@@ -131,13 +131,6 @@ def test_no_window_of_a_random_chain_with_any_start_costs_more_than_epsilon(seed
     for mechanism in ("mqm-exact", "pairwise"):
         found = chosen(mechanism, belief, guarantee="window", window=window)
         assert loss(found, states, window, 1) <= 1
-
-
-def test_a_windows_own_calibration_with_any_start_would_exceed_epsilon() -> None:
-    belief = AnyInitial([MATRIX])
-    own = pairwise(belief, 1.0, 12)
-    assert 1.01 < loss_by_quilts(belief, [(0, 12, own.epsilon_dp)]) < 1.02
-    assert 1.01 < chosen("pairwise", belief, guarantee="window").calibration.sigma / own.sigma < 1.02
 
 
 def test_the_noise_is_that_of_the_methods() -> None:
@@ -163,13 +156,6 @@ def test_the_account_is_kept_under_bounds_or_under_the_chains_by_the_mechanism()
     assert chosen("pairwise", CHAIN).belief == CHAIN.to_dict()
 
 
-@pytest.mark.parametrize("name", ["a chain with a start", "a class of which one has a start"])
-def test_a_known_start_is_replaced_by_any_start_for_windows(name: str) -> None:
-    matrices = [MATRIX] if name == "a chain with a start" else [MATRIX, OTHER]
-    for guarantee in ("stream", "window"):
-        assert chosen("pairwise", BELIEFS[name], guarantee=guarantee).belief == AnyInitial(matrices).to_dict()
-
-
 def test_a_window_of_any_start_too_short_for_a_quilt_has_group_noise() -> None:
     slow = AnyInitial([[[0.999, 0.001], [0.001, 0.999]]])
     found = chosen("pairwise", slow, guarantee="window").calibration
@@ -187,12 +173,6 @@ def test_the_unprotective_baseline_is_marked_and_charged_its_loss() -> None:
     assert lost == Ledger(MixingBounds.of(CHAIN)).ceiling(density)
     assert lost > 2
     assert "does not protect correlated slots" in found.calibration.assumptions[0]
-
-
-@pytest.mark.parametrize("mechanism", ["mqm-exact", "pairwise"])
-def test_the_exact_methods_refuse_bounds_with_advice(mechanism: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{mechanism}, which reads the chains.*quiltstream fit.*mqm-approx"):
-        chosen(mechanism, MixingBounds(0.2, 0.75))
 
 
 @pytest.mark.parametrize("guarantee", ["stream", "window"])
@@ -226,15 +206,9 @@ def test_group_privacy_has_no_noise_for_an_endless_stream() -> None:
         chosen("group-dp", CHAIN)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_chains_of_other_states_than_the_settings_are_refused(mechanism: str) -> None:
+def test_chains_of_other_states_than_the_settings_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"2 states, and the settings have 3"):
-        choose(mechanism, MarkovChain(BINARY).to_dict(), states=3, epsilon=1.0, window=12, guarantee="window")
-
-
-def test_an_unknown_mechanism_is_refused() -> None:
-    with pytest.raises(SettingsError, match="mqm-approx, mqm-exact, pairwise, forward-backward, group-dp, entry-dp"):
-        chosen("magic", CHAIN)
+        choose("pairwise", MarkovChain(BINARY).to_dict(), states=3, epsilon=1.0, window=12, guarantee="window")
 
 
 def test_a_chain_that_does_not_mix_has_no_noise_for_an_endless_stream() -> None:

@@ -89,16 +89,11 @@ def test_queries_of_both_share_a_domain_and_pay_for_their_noise(tmp_path: Path) 
             store.register(coarse.domain, full)
 
 
-def test_all_edges_are_the_states_themselves(tmp_path: Path) -> None:
-    assert spec_of(tmp_path)[1] == spec_of(tmp_path, bins=EDGES)[1]
-
-
 @pytest.mark.parametrize(
     ("bins", "said"),
     [
         ([300], r"bins\[0\] is 300, and the bins of a query are unions .* some of states.edges, 250, 500, 1000, 2000"),
         ([500, 250], r"bins\[1\] is 250, not above the one before it, 500; sort them"),
-        ([500, 500], r"bins\[1\] is 500, not above"),
         ([], "bins is empty: a single bin says nothing"),
     ],
 )

@@ -19,7 +19,6 @@ from quiltstream.transforms.checks import (
     check_belief,
     check_error,
     error_shares,
-    noise_problem,
     remedies,
 )
 from quiltstream.transforms.plan import make_plan, stand_in
@@ -88,22 +87,6 @@ def test_every_offer_has_the_error_of_the_settings_that_it_names(tmp_path: Path)
     assert found[fitted] < worst(hopeless(tmp_path, privacy=mechanism, model={"pi_min": 0.2, "gap": 1.0}))
 
 
-def test_a_longer_window_calibrated_alone_has_its_own_noise(tmp_path: Path) -> None:
-    alone = {"epsilon": 1.0, "guarantee": "window", "budget": 99.0}
-    found = remedies(make_plan(hopeless(tmp_path, privacy=alone)))
-    longer = next(one for one in found if one.text.startswith("windows.size: "))
-    windows = {"size": longer.text.removeprefix("windows.size: "), "start": "2013-01-01", "stop": "2013-12-31"}
-    assert longer.share == pytest.approx(worst(hopeless(tmp_path, privacy=alone, windows=windows)))
-
-
-def test_the_message_counts_the_histograms_above_the_limit(tmp_path: Path) -> None:
-    first, *offers = noise_problem(make_plan(hopeless(tmp_path)))
-    assert first.startswith("most_error is 0.5: the expected error of a count is ")
-    assert "in the smallest, 3 of 3 are above" in first
-    assert offers[-1].startswith("- or publish it all the same: run --accept-noise")
-    assert noise_problem(make_plan(hopeless(tmp_path, most_error=1e6))) == ()
-
-
 def test_a_transform_stops_while_the_graph_is_built_and_makes_no_ledger(tmp_path: Path) -> None:
     job = hopeless(tmp_path)
     pipeline = beam.Pipeline(runner=FnApiRunner())
@@ -123,10 +106,6 @@ def test_a_registered_query_above_the_error_limit_continues_and_a_new_one_fails(
     with pytest.raises(HopelessNoise):
         check_error(make_plan(hopeless(tmp_path, query="another")))
     check_error(make_plan(hopeless(tmp_path, query="another").accepting(Accepted(noise=True))))
-
-
-def test_noise_free_rows_of_tests_are_not_stopped(tmp_path: Path) -> None:
-    check_error(make_plan(hopeless(tmp_path), noise="none"))
 
 
 def test_a_stand_in_belief_is_refused_until_accepted(tmp_path: Path) -> None:
