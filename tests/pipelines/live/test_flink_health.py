@@ -99,13 +99,6 @@ def test_a_job_with_all_tasks_running_or_finished_is_healthy(api: Api) -> None:
     assert {method for method, _ in api.asked} == {"GET"}
 
 
-@pytest.mark.parametrize("state", ["INITIALIZING", "CANCELLING", "CANCELED", "FAILED", "FINISHED", None])
-def test_a_job_not_started_or_already_ended_is_left_to_beam_to_report(api: Api, state: str | None) -> None:
-    if state is not None:
-        api.job(state)
-    assert FlinkHealth(api.place, NAME).trouble() is None
-
-
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
 def test_tasks_not_running_are_reported_with_the_resources_of_the_cluster(api: Api, state: str) -> None:
     api.job(state, running=1, finished=1)
@@ -133,36 +126,6 @@ def test_a_cluster_that_lost_its_taskmanagers_is_reported_at_once(api: Api) -> N
     assert "no TaskManager is left in it; start one" in found.text
 
 
-def test_a_taskmanager_without_heartbeats_is_reported_before_flink_detects_it(api: Api) -> None:
-    now = [0.0]
-    api.job("RUNNING", running=5)
-    api.manager(heartbeat=1000)
-    api.manager(heartbeat=1000)
-    health = FlinkHealth(api.place, NAME, clock=lambda: now[0])
-    told: list[float] = []
-    for beat in range(1, 12):
-        assert health.trouble() is None
-        now[0] += 5.0
-        for one in api.managers:
-            one["timeSinceLastHeartbeat"] += beat * 5000
-    begun = now[0]
-    while not told:
-        now[0] += 5.0
-        found = health.trouble()
-        if found is not None:
-            assert (found.cause, found.sure) == (Cause.TASKMANAGER, True)
-            assert "2 of its 2 TaskManagers do not answer" in found.text
-            told.append(now[0] - begun)
-    assert told[0] <= 45.0
-    # one of two, while all tasks run, may have nothing to do with the job
-    api.managers[0]["timeSinceLastHeartbeat"] += 5000
-    assert health.trouble() is None
-    api.jobs.clear()
-    api.job("RESTARTING")
-    found = present(health.trouble())
-    assert "1 of its 2 TaskManagers do not answer" in found.text
-
-
 @pytest.mark.parametrize("told", [True, False])
 def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api: Api, *, told: bool) -> None:
     port = Port()
@@ -178,19 +141,6 @@ def test_a_dead_worker_pool_is_named_by_the_job_s_failure_or_by_its_own_port(api
     assert (found.cause, found.sure) == (Cause.POOL, True)
     assert found.text.startswith(f"the worker pool at {port.address} takes no connection: start it again")
     assert "secret" not in found.text
-
-
-def test_a_pool_that_never_answered_here_is_reported_by_the_failure_only(api: Api) -> None:
-    port = Port()
-    port.close()
-    pool = WorkerPool(port.address, near=False)
-    assert pool.trouble() is None
-    api.job("RESTARTING")
-    api.manager()
-    api.failures = [REFUSED.format(port=1)]
-    assert present(FlinkHealth(api.place, NAME, pool).trouble()).cause is Cause.NO_WORKER
-    # on this machine it is known at once
-    assert present(WorkerPool(port.address, near=True).trouble()).cause is Cause.POOL
 
 
 @pytest.mark.parametrize(
@@ -209,33 +159,6 @@ def test_the_missing_dependency_of_failing_workers_is_named(api: Api, line: str,
     found = present(FlinkHealth(api.place, NAME).trouble())
     assert found.cause is cause
     assert "secret" not in found.text
-
-
-def test_refused_settings_stay_reported_while_flink_tries_the_job_again(api: Api) -> None:
-    now = [0.0]
-    health = FlinkHealth(api.place, NAME, clock=lambda: now[0])
-    api.manager()
-    api.failures = ["quiltstream.schemas.settings.base.SettingsError: secret"]
-
-    def cause(state: str, running: int) -> Cause | None:
-        api.jobs = []
-        api.job(state, running=running)
-        api.managers[0]["timeSinceLastHeartbeat"] = now[0]
-        found = health.trouble()
-        return None if found is None else found.cause
-
-    # all tasks run until their workers are there
-    for at in (0.0, 30.0):
-        now[0] = at
-        assert cause("RESTARTING", 0) is Cause.FAILED
-        now[0] += 29.0
-        assert cause("RUNNING", 5) is Cause.FAILED
-    # a failure of another kind is the newest
-    api.failures = ["java.lang.RuntimeException"]
-    assert cause("RESTARTING", 0) is Cause.FAILED
-    now[0] += 60.0
-    assert cause("RUNNING", 5) is None
-    assert cause("RESTARTING", 0) is Cause.NO_WORKER
 
 
 def test_an_unusable_cluster_answer_is_reported_without_its_content(api: Api) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live import command, flink, monitor, restarts
-from quiltstream.pipelines.live import job as build
+from quiltstream.pipelines.live import command, monitor, restarts
 from quiltstream.pipelines.live.flink import FlinkJob
-from quiltstream.pipelines.live.monitor import LiveJob
 from quiltstream.pipelines.live.restarts import RunnerError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 
 from ..jobs import Job
-from ..live_jobs import Interrupted, Pipeline, Result, graph_of, made, publish_all
+from ..live_jobs import Interrupted, Pipeline, Result, made, publish_all
 from .flink_api import FlinkApi
-from .flink_jobs import AT_ONCE, begun_jobs, followed, in_flink, nowhere
+from .flink_jobs import AT_ONCE, begun_jobs, followed, in_flink
 
 
 def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) -> None:
@@ -33,45 +27,6 @@ def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) ->
     assert api.cancelled == [job]
     assert said[-1] == f"stop: its job {job} in the Flink cluster at {api.place} is over (CANCELED)"
     assert not any("may run on" in line for line in said)
-
-
-def test_a_signal_ends_the_command_with_an_unavailable_cluster(one: Job, api: FlinkApi) -> None:
-    del api
-    state, said = followed(in_flink(one, Pipeline(Interrupted("RUNNING")), nowhere()))
-    assert state == "CANCELLED"
-    assert said[-1].startswith("warning: its job 'load-1' may run on in the Flink cluster at ")
-
-
-def test_a_second_signal_does_not_wait_for_the_cluster_and_the_exit_code_stays(
-    one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flink, "_CANCEL_S", 600.0)
-    settings = read_settings(one.settings)
-    job = api.add("load-1")
-    api.looks = None
-    cancel, graph = api.cancel, build.live_job
-
-    def again(found: str) -> int:
-        os.kill(os.getpid(), signal.SIGINT)
-        return cancel(found)
-
-    def in_cluster(*given: Any, **named: Any) -> LiveJob:
-        made = graph(*given, **named)
-        return replace(made, pipeline=Pipeline(Interrupted("RUNNING")), here=False, flink=FlinkJob(api.place, "load-1"))
-
-    monkeypatch.setattr(api, "cancel", again)
-    monkeypatch.setattr(command, "live_job", in_cluster)
-    begun = time.monotonic()
-    assert command.run_to_end(settings, PrivateHistograms(settings), [], AT_ONCE) == 0
-    assert time.monotonic() - begun < 300
-    assert api.jobs[job][1] in ("RUNNING", "CANCELLING")
-
-
-def test_without_a_cluster_address_the_option_for_it_is_reported(one: Job) -> None:
-    graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")), here=False)
-    _, said = followed(graph)
-    assert said[-1].startswith("warning: its runner was asked to end it, and the job may run on in its cluster")
-    assert "with --flink_master=HOST:PORT, the address of the cluster's REST API (plain HTTP)," in said[-1]
 
 
 @pytest.mark.parametrize("leave", [False, True])

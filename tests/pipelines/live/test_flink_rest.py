@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from quiltstream.pipelines.live import flink as flink_rest
-from quiltstream.pipelines.live.flink import FlinkJob, RestError, flink_job, flink_place
+from quiltstream.pipelines.live.flink import FlinkJob, flink_job, flink_place
 from quiltstream.pipelines.runners import options_of
 
 from ...present import present
@@ -76,42 +73,6 @@ def test_a_finished_job_is_not_cancelled(api: FlinkApi, state: str) -> None:
     assert (ended.end, ended.cancelled, api.cancelled) == ("over", False, [])
 
 
-def test_a_job_that_appears_late_is_still_cancelled(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    flink = FlinkJob(api.place, "load-1")
-    ended = flink.end()
-    assert (ended.end, ended.cancelled) == ("absent", False)
-    assert "has no job 'load-1'" in ended.text
-    assert api.listed == 1
-    overview = api.overview
-
-    def later() -> bytes:
-        if api.listed == 5:
-            api.add("load-1")
-        return overview()
-
-    monkeypatch.setattr(api, "overview", later)
-    ended = flink.end(appear_s=30.0)
-    assert (ended.end, ended.cancelled) == ("over", True)
-    assert flink.ended == ended
-
-
-def test_a_cancelled_job_no_longer_listed_by_the_cluster_is_over(
-    api: FlinkApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api.add("load-1")
-    overview = api.overview
-
-    def forgets() -> bytes:
-        if api.cancelled:
-            api.jobs.clear()
-            api.looks = None
-        return overview()
-
-    monkeypatch.setattr(api, "overview", forgets)
-    ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.cancelled) == ("over", True)
-
-
 # What may go wrong
 
 
@@ -143,32 +104,3 @@ def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     assert (ended.end, ended.cancelled) == ("unknown", True)
     assert "it was still CANCELLING; look there and cancel it" in ended.text
     assert len(api.cancelled) == 1
-
-
-def test_waiting_for_a_cluster_answer_has_a_timeout(api: FlinkApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flink_rest, "_ANSWER_S", 0.2)
-    api.silent_s = 3.0
-    begun = time.monotonic()
-    ended = FlinkJob(api.place, "load-1").end()
-    assert time.monotonic() - begun < api.silent_s
-    assert ended.end == "unknown"
-    assert "it did not answer within 0.2 s" in ended.text
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "text"),
-    [
-        (200, b"secret", "something else than JSON"),
-        (200, b"[1]", "something else than a list of jobs"),
-        (404, b"", "HTTP status 404"),
-    ],
-)
-def test_a_server_that_is_not_flink_is_reported_without_its_content(
-    api: FlinkApi, status: int, body: bytes, text: str
-) -> None:
-    api.status, api.body = status, body
-    with pytest.raises(RestError, match=text) as caught:
-        FlinkJob(api.place, "load-1").state()
-    assert "secret" not in str(caught.value)
-    assert FlinkJob(api.place, "load-1").end().end == "unknown"
-    assert api.cancelled == []

@@ -6,7 +6,6 @@ import re
 import socket
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -70,20 +69,6 @@ def test_the_page_shows_the_last_health_report_and_counts_over_all_runners() -> 
     assert (causes(board.text()), samples(board.text())["running"]) == (set(), 0.0)
 
 
-def test_the_page_is_prometheus_text_and_every_metric_has_help_and_type() -> None:
-    board = HealthMetrics()
-    board.begin()
-    board.note(HealthReport(frozenset({Cause.SILENT}), 1.0, 7), {"polls": 1})
-    text = board.text()
-    assert text.endswith("\n")
-    typed = dict(re.findall(r"^# TYPE (\S+) (gauge|counter)$", text, re.MULTILINE))
-    helped = set(re.findall(r"^# HELP (\S+) \S.*$", text, re.MULTILINE))
-    named = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
-    assert set(typed) == helped == named
-    assert all(name.endswith("_total") == (kind == "counter") for name, kind in typed.items())
-    assert all(re.fullmatch(r'[a-z_]+(\{(cause|reason)="[a-z-]+"\})? \S+', x) for x in text.splitlines() if x[0] != "#")
-
-
 def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runners() -> None:
     board = HealthMetrics()
     board.begin()
@@ -110,13 +95,6 @@ def test_the_page_has_the_runners_counts_of_readings_and_rejects_over_all_runner
     assert (found['rejected_total{reason="too-large"}'], found["sources_left_out_total"]) == (1, 2)
 
 
-def test_the_documented_causes_equal_the_defined_causes(repository: Path) -> None:
-    page = (repository / "docs" / "streaming.md").read_text(encoding="utf-8")
-    table = page.split("| cause | what it means |\n")[1].split("\n\n")[0]
-    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == [cause.value for cause in Cause]
-    assert all(cause.well for cause in Cause)
-
-
 def test_health_metrics_are_served_on_the_loopback_address_during_the_command() -> None:
     said: list[tuple[str, str]] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -132,8 +110,3 @@ def test_health_metrics_are_served_on_the_loopback_address_during_the_command() 
             assert other.connect_ex(("127.0.0.2", port)) != 0
     with socket.socket() as other:
         assert other.connect_ex(("127.0.0.1", port)) != 0
-
-
-def test_without_a_port_nothing_is_served_or_reported() -> None:
-    with health_page(None, lambda kind, text: pytest.fail(f"{kind} {text}")):
-        pass

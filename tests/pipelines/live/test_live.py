@@ -39,17 +39,6 @@ def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
 
 
 @pytest.mark.usefixtures("ending")
-def test_a_live_run_without_counted_readings_publishes_and_reports_it(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    for path in (tmp_path / "inbox").iterdir():
-        write_csv(path, [(f"not {m}", t, v) for m, t, v in readings(6)])
-    run(one).ended(
-        0, "5 newly on record", "no reading counted: the windows of this run were published and charged without any"
-    )
-    assert not run(one).said("no reading counted")
-
-
-@pytest.mark.usefixtures("ending")
 def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_path: Path) -> None:
     said = [json.loads(line) for line in run(made(tmp_path), "--json").out.splitlines()]
     assert [one["kind"] for one in said] == ["start", "record", "summary"]
@@ -102,31 +91,6 @@ def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
     assert run(one, "--history-lost").code == 0
     assert files(one).keys() == collected.keys()
     assert run(one).code == 0
-
-
-@pytest.mark.usefixtures("ending")
-def test_the_record_is_scanned_once_at_the_start_and_again_for_missing_rows_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = made(tmp_path)
-    run(one)
-    before, taken = files(one), list[tuple[int, int] | None]()
-    records = Store.records
-
-    def noted(self: Store, *names: str, after: tuple[int, int] | None = None) -> Any:
-        taken.append(after)
-        return records(self, *names, after=after)
-
-    monkeypatch.setattr(Store, "records", noted)
-    assert graph_of(one).restored == 0
-    assert taken == [None]
-    last = max(before)
-    (tmp_path / "releases" / last).unlink()
-    taken.clear()
-    assert graph_of(one).restored == 1
-    # from the first that is missing on
-    assert [after is None or after[0] for after in taken] == [True, 4 * 48]
-    assert files(one) == before
 
 
 @pytest.mark.usefixtures("ending")

@@ -6,14 +6,10 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import _GeneratorContextManager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from queue import Queue
-from types import FrameType
 from typing import Any
 
-import grpc
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import sdk_worker
@@ -22,12 +18,9 @@ from apache_beam.utils import retry
 from quiltstream.pipelines.commands import keep_quiet
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import monitor
-from quiltstream.pipelines.live.monitor import Follower, LiveProgress
-from quiltstream.store import connection
-from quiltstream.store.errors import StoreReadOnly
 
 from ..jobs import Job
-from ..live_jobs import Interrupted, Pipeline, Result, follow, graph_of, publish_all
+from ..live_jobs import Interrupted, Pipeline, Result, follow, publish_all
 
 
 def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
@@ -89,109 +82,6 @@ def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_sa
     assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     # and nothing of it is left for the next one
     assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
-
-
-def test_a_job_stopped_during_a_ledger_query_prints_its_progress(one: Job) -> None:
-    """A stop may come when the thread holds the lock of the ledger's connection, and no statement stands between."""
-    entering = _GeneratorContextManager.__enter__.__code__
-    number, places = 0, 0
-
-    def at_a_door(frame: FrameType, event: str, _value: object) -> Any:
-        nonlocal places
-        if frame.f_code is not entering or frame.f_locals["self"].gen.gi_code.co_filename != connection.__file__:
-            return None
-        if event == "return":
-            places += 1
-            if places == number:
-                sys.settrace(before)
-                raise KeyboardInterrupt
-        return at_a_door
-
-    before = sys.gettrace()
-    while places >= number:
-        number, places = number + 1, 0
-        try:
-            progress, said = follow(one, Pipeline(Result("RUNNING", "DONE"), lambda: sys.settrace(at_a_door)))
-        finally:
-            sys.settrace(before)
-        if places >= number:
-            assert progress.state == "CANCELLED", number
-            assert said.splitlines()[-1].endswith("stopped; what is on record stays")
-    assert number > 5
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        (
-            StoreReadOnly("its disk is read-only"),
-            "stopped; what is on record stays; what that is cannot be told: its disk",
-        ),
-        (ValueError("of our own"), "of our own"),
-    ],
-)
-def test_a_failed_last_ledger_query_of_a_stopped_job_is_reported(
-    one: Job, wrong: Exception, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def look(follower: Follower, state: str) -> LiveProgress:
-        if state == "CANCELLED":
-            raise wrong
-        return usual(follower, state)
-
-    usual = Follower.look
-    monkeypatch.setattr(Follower, "look", look)
-    with pytest.raises(Exception, match=told) as caught:
-        follow(one, Pipeline(Interrupted("RUNNING")))
-    assert caught.value is wrong or (isinstance(caught.value, CommandError) and caught.value.code == 4)
-
-
-@pytest.mark.parametrize("afterwards", [True, False], ids=["also afterwards", "only while it runs"])
-def test_counters_of_a_stopped_job_are_those_of_its_end_or_the_last_known(
-    one: Job, monkeypatch: pytest.MonkeyPatch, *, afterwards: bool
-) -> None:
-    def tell(result: Result) -> dict[str, int] | None:
-        if result.cancelled:
-            return {"readings": 2} if afterwards else None
-        return {"readings": 1}
-
-    monkeypatch.setattr(monitor, "counters", tell)
-    graph = replace(graph_of(one), pipeline=Pipeline(Interrupted("RUNNING")))
-    _, tallies = monitor.follow(graph, lambda *_: None, look_s=0.0)
-    graph.follower.close()
-    assert tallies == {"readings": 2 if afterwards else 1}
-
-
-def test_runner_errors_in_threads_that_outlive_the_job_are_not_printed(
-    one: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Any] = []
-
-    def end(error: Exception) -> None:
-        def fail() -> None:
-            raise error
-
-        thread = threading.Thread(target=fail)
-        thread.start()
-        thread.join()
-
-    def hook() -> Callable[[Any], Any]:
-        return threading.excepthook
-
-    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
-    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", False)
-    hooks: list[Callable[[Any], Any]] = []
-    for _ in range(2):
-        follow(one, Pipeline(Result("RUNNING", "DONE")))
-        hooks.append(hook())
-        end(grpc.RpcError())
-        end(ValueError())
-    assert told == [ValueError, ValueError]
-    assert hooks[0] is hooks[1], "they are not piled up"
-    monkeypatch.setattr(logging.getLogger("apache_beam"), "propagate", True)
-    monkeypatch.setattr(threading, "excepthook", lambda ended: told.append(ended.exc_type))
-    follow(one, Pipeline(Result("RUNNING", "DONE")))
-    end(grpc.RpcError())
-    assert told == [ValueError, ValueError, grpc.RpcError]
 
 
 @pytest.mark.parametrize("asked", [False, True])

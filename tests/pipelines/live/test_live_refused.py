@@ -8,12 +8,11 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live.runner import VARIABLE, how_to_get, live_pipeline, prism_program
+from quiltstream.pipelines.live.runner import VARIABLE, prism_program
 
-from ..jobs import Job, call
+from ..jobs import Job, call, job
 from ..live_jobs import made, run
 
 
@@ -56,18 +55,13 @@ def test_a_counter_in_files_that_are_followed_is_refused_by_a_dry_run_too(tmp_pa
     run(one, *more).ended(2, "readings.value is a register", "send them through Kafka")
 
 
-BOUNDS = {"pi_min": 0.05, "gap": 0.3}
-ESTIMATE = {"estimate": {"from": {"csv": "others/*.csv"}, "every": "4d", "start": BOUNDS}}
-
-
-@pytest.mark.parametrize("model", [BOUNDS, ESTIMATE])
 @pytest.mark.usefixtures("ending")
-def test_an_occupied_metrics_port_ends_the_command_before_anything_is_on_record(tmp_path: Path, model: Any) -> None:
+def test_an_occupied_metrics_port_ends_the_command_before_anything_is_on_record(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        one = made(tmp_path, model=model, live={"metrics_port": port})
+        one = made(tmp_path, live={"metrics_port": port})
         done = run(one)
     assert (done.code, done.out) == (2, "")
     assert done.said(f"live.metrics_port {port}: cannot be listened on"), done.err
@@ -89,23 +83,6 @@ def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
     assert made_beside(one) == set()
 
 
-def test_estimates_in_a_stream_are_refused_where_a_job_runs_on_after_its_command(tmp_path: Path) -> None:
-    """On Flink the job before an estimate would hold the cluster's slots beside the one after it."""
-    one = made(tmp_path, model=ESTIMATE, ledger="postgresql://nobody@localhost:1/none")
-    for runner in ("FlinkRunner", "PortableRunner"):
-        call("run", str(one.settings), "--live", "--", f"--runner={runner}").ended(
-            2, "on a Flink cluster add --flink_master=HOST:PORT"
-        )
-        assert not one.ledger.exists()
-
-
-@pytest.mark.usefixtures("ending")
-def test_a_sink_whose_folder_cannot_be_made_ends_the_job_before_any_record(tmp_path: Path) -> None:
-    one = made(tmp_path, sink={"parquet": "roster.csv/releases"})
-    run(one).ended(2, "cannot be written (Not a directory); nothing was charged")
-    assert not one.ledger.exists()
-
-
 @pytest.mark.parametrize("name", ["DirectRunner", "FnApiRunner", "BundleBasedDirectRunner"])
 def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Path, name: str) -> None:
     one = made(tmp_path)
@@ -113,14 +90,35 @@ def test_a_runner_that_cannot_run_an_endless_job_is_refused_by_name(tmp_path: Pa
     assert made_beside(one) == set()
 
 
-def test_an_unknown_beam_option_is_reported(tmp_path: Path) -> None:
-    run(made(tmp_path), "--", "inbox").ended(2, "'inbox' is not a Beam option")
-
-
 def test_standard_input_is_only_for_live_runs(tmp_path: Path) -> None:
     call("run", made(tmp_path, source={"stdin": "csv"}).settings).ended(
         2, "source.stdin is read as it comes: use quiltstream run --live"
     )
+
+
+FLINK = ("--runner=FlinkRunner", "--flink_master=localhost:1")
+PORTABLE = ("--runner=PortableRunner", "--job_endpoint=localhost:1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*FLINK, "--environment_type=PROCESS", "--environment_option=process_command=none"),
+        (*PORTABLE, "--environment_type=EXTERNAL", "--environment_config=localhost:2"),
+        PORTABLE,
+    ],
+)
+def test_standard_input_on_other_processes_is_refused_before_anything_is_charged(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    one = job(
+        tmp_path,
+        source={"stdin": "csv"},
+        windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"},
+        sink={"parquet": "releases"},
+        ledger="postgresql://nobody@localhost:1/nothing",
+    )
+    call("run", "--live", one.settings, "--", *words).ended(2, "source.stdin can be read in this process only")
 
 
 # Prism
@@ -165,21 +163,3 @@ def test_the_prism_variable_takes_precedence_and_must_name_a_program(tmp_path: P
     for wrong in (tmp_path, tmp_path / "absent"):
         with pytest.raises(CommandError, match=f"{VARIABLE} names .*, which is no program"):
             prism_program(environment | {VARIABLE: str(wrong)})
-
-
-def test_a_cached_prism_of_another_version_is_not_used(tmp_path: Path) -> None:
-    program(tmp_path / ".cache/quiltstream/prism-1.0.0/prism")
-    with pytest.raises(CommandError) as caught:
-        prism_program({"HOME": str(tmp_path), "PATH": ""})
-    assert how_to_get() in str(caught.value)
-
-
-def test_a_live_pipeline_streams_on_prism_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = program(tmp_path / "mine")
-    monkeypatch.setenv(VARIABLE, str(there))
-    pipeline = live_pipeline(PipelineOptions([]))
-    assert type(pipeline.runner).__name__ == "PrismRunner"
-    options = pipeline.options.get_all_options()
-    assert (options["streaming"], options["prism_location"]) == (True, str(there))
-    other = live_pipeline(PipelineOptions(["--runner=PrismRunner", "--prism_location=elsewhere"]))
-    assert other.options.get_all_options()["prism_location"] == "elsewhere"

@@ -16,22 +16,16 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.connectors import files as file_connector
 from quiltstream.pipelines.connectors.job_io import Output
-from quiltstream.pipelines.errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
+from quiltstream.pipelines.errors import AwayError, CommandError, ExitCode
 from quiltstream.pipelines.live import command, monitor, restarts
 from quiltstream.pipelines.live import job as build
-from quiltstream.pipelines.live.monitor import Follower, LiveJob, LiveProgress
+from quiltstream.pipelines.live.monitor import LiveJob
 from quiltstream.pipelines.live.restarts import (
-    Restarts,
     RunnerError,
     Waits,
-    ended,
-    failure_at_restart,
     failure_of,
-    gone,
 )
-from quiltstream.pipelines.live.runner import PrismRunner
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
@@ -43,11 +37,9 @@ from quiltstream.store.errors import (
     StoreError,
     StoreFull,
     StoreReplaced,
-    StoreUnavailable,
 )
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
-from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..jobs import Done, Job, readings
 from ..live_jobs import WINDOWS, Pipeline, Result, TrueHistograms, files, made, published, run, true_counts
@@ -104,12 +96,6 @@ def test_an_unavailable_sink_broker_is_waited_for_and_a_refusal_is_a_failure() -
         assert "secret" not in str(failure)
 
 
-def test_a_ledger_login_refusal_is_a_retryable_failure() -> None:
-    failure = failure_of(StoreUnavailable("the login was refused"))
-    assert isinstance(failure, RunnerError)
-    assert (failure.code, failure.symptom) == (ExitCode.STORE, "the login was refused")
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -131,77 +117,6 @@ def test_a_permanent_failure_is_not_retried(error: Exception, code: ExitCode) ->
     assert not isinstance(failure, RunnerError)
     assert failure.code == code
     assert "secret" not in str(failure)
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [
-        ended("CANCELLED"),
-        failure_of(RuntimeError("org.apache.flink.runtime.client.JobCancellationException: Job was cancelled.")),
-        failure_of(RuntimeError("Pipeline x failed in state CANCELLED: secret")),
-    ],
-)
-def test_a_job_cancelled_at_its_runner_is_reported_and_not_restarted(failure: CommandError) -> None:
-    assert not isinstance(failure, RunnerError)
-    assert failure.code == ExitCode.FAILURE
-    assert str(failure) == (
-        "the job was cancelled from outside, at its runner; nothing is lost, and what is on record stays: run it again "
-        "to go on"
-    )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "java.lang.IllegalStateException: Failed to rollback to checkpoint/savepoint file:/secret. Cannot map",
-        "java.io.FileNotFoundException: Cannot find checkpoint or savepoint file/directory 'secret' on file system",
-    ],
-)
-def test_a_savepoint_that_cannot_be_taken_up_is_a_failure_that_would_repeat(text: str) -> None:
-    failure = failure_of(RuntimeError(f"Pipeline x failed in state FAILED: {text}"))
-    assert not isinstance(failure, RunnerError)
-    assert failure.code == ExitCode.SETTINGS
-    assert str(failure).startswith("the cluster cannot take up the state that --savepoint_path names: it is not there")
-    assert "secret" not in str(failure)
-
-
-def test_a_drained_job_is_reported_with_its_missing_windows() -> None:
-    assert "ended from outside, at its runner, as DRAINED: the windows that were open then stay missing" in str(
-        ended("DRAINED")
-    )
-
-
-def test_an_unanswering_remote_runner_is_sent_no_second_job() -> None:
-    assert isinstance(gone("OSError", here=True), RunnerError)
-    away = gone("OSError", here=False)
-    assert not isinstance(away, RunnerError)
-    assert "the job may run on in its cluster: look there" in str(away)
-
-
-# How often
-
-
-def test_pauses_grow_and_are_counted_over_an_hour() -> None:
-    at = [0.0]
-    policy = Restarts(3, clock=lambda: at[0])
-    failed = RunnerError("it")
-    assert [policy.pause(failed) for _ in range(3)] == [2.0, 4.0, 8.0]
-    at[0] = restarts.WITHIN_S - 1
-    with pytest.raises(CommandError, match=r"It was begun again 3 times within an hour, and live\.restarts allows"):
-        policy.pause(failed)
-    at[0] = restarts.WITHIN_S
-    assert policy.pause(failed) == 2.0
-    assert policy.count == 4
-    many = Restarts(9, clock=lambda: 0.0)
-    assert [many.pause(failed) for _ in range(9)][-3:] == [60.0, 60.0, 60.0]
-
-
-def test_the_reason_against_a_restart_is_reported() -> None:
-    with pytest.raises(CommandError, match=r"failed on its runner: it; .*\. live\.restarts is 0, so it is not begun"):
-        Restarts(0).pause(RunnerError("it"))
-    with pytest.raises(CommandError, match="standard input cannot be read again: send what is missing") as caught:
-        Restarts(5, once=True).pause(RunnerError("it", ExitCode.STORE))
-    assert caught.value.code == ExitCode.STORE
 
 
 # A whole job
@@ -280,36 +195,6 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     with Store(f"sqlite:///{one.ledger}", create=True) as store:
         assert [entry.decision for entry in store.entries("streets")] == ["charged"] * 5
     assert published(one) == true_counts(readings(6), days=5)
-
-
-def test_a_runner_started_for_a_job_ends_with_the_job(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[object] = []
-    attempts += [Pipeline(Failing(PANIC)), Pipeline(Result(OSError("secret")))]
-    expected = [*attempts]
-    monkeypatch.setattr(LiveJob, "let_go", lambda job: ended.append(job.pipeline))
-    assert run(made(tmp_path)).code == 0
-    assert ended[:2] == expected
-    assert len(ended) == 3
-
-
-def test_each_job_starts_a_dedicated_prism_and_always_ends_it() -> None:
-    options = PipelineOptions(["--prism_location=nowhere"])
-    runners = [PrismRunner(), PrismRunner()]
-    for runner in runners:
-        runner.let_go()  # nothing was started yet
-    servers = [runner.default_job_server(options) for runner in runners]
-    assert servers[0] is not servers[1]
-    assert "PrismRunner" in {kind.__name__ for kind in PrismRunner.__mro__[1:]}
-
-    class Stubborn:
-        runner = runners[0]
-
-    stopped: list[str] = []
-    servers[0].stop = lambda: stopped.append("once") or 1 / 0
-    LiveJob(Stubborn(), *[None] * 4).let_go()  # type: ignore[arg-type] - only the pipeline counts
-    assert stopped == ["once"]
 
 
 def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
@@ -463,15 +348,6 @@ def test_a_runner_that_never_accepts_the_job_is_reported_at_once(tmp_path: Path,
     assert "secret" not in done.err
 
 
-def test_a_runner_refusing_a_restarted_job_is_retried(tmp_path: Path, attempts: list[Pipeline]) -> None:
-    def refuse() -> None:
-        raise OSError("secret")
-
-    attempts += [Pipeline(Failing(PANIC)), Pipeline(Result(), refuse)]
-    done = run(made(tmp_path), "--json").ended(0)
-    assert kinds(done).count("restart") == 2
-
-
 def test_a_job_stopped_while_waiting_for_a_restart_exits_with_0(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,27 +356,6 @@ def test_a_job_stopped_while_waiting_for_a_restart_exits_with_0(
     attempts += [Pipeline(Failing(PANIC, lambda: signal.setitimer(signal.ITIMER_REAL, 0.1) and None))]
     done = run(made(tmp_path), "--json").ended(0)
     assert kinds(done)[-3:] == ["restart", "stop", "summary"]
-
-
-def test_a_briefly_unavailable_ledger_does_not_end_the_job(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look, seen = Follower.look, list[str]()
-
-    def away(self: Follower, state: str) -> LiveProgress:
-        seen.append(state)
-        if len(seen) == 2:
-            raise StoreAway("the server is away")
-        return look(self, state)
-
-    monkeypatch.setattr(Follower, "look", away)
-    attempts += [Pipeline(Result("RUNNING", "FAILED", "FAILED"))]
-    done = run(made(tmp_path), "--json")
-    assert seen[:2] == ["STARTING", "RUNNING"]
-    assert "warning" in kinds(done)
-    assert done.said("the ledger of record cannot be looked at, and the job waits for it: the server is away")
-    # what it then failed of is its runner's, whose handle here says that the ledger is read-only
-    assert (done.code, done.said("it is read-only")) == (4, True)
 
 
 def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipeline]) -> None:
@@ -541,35 +396,11 @@ class Clock:
         self.now += seconds
 
 
-OUTAGES = [30, 120, 900]
-
-
-@pytest.mark.parametrize("seconds", OUTAGES)
-def test_an_outage_is_reported_once_and_every_few_minutes_with_growing_pauses(seconds: int) -> None:
-    clock, said = Clock(), list[tuple[str, str]]()
-    waits = Waits(lambda *one: said.append(one), clock=lambda: clock.now, sleep=clock.sleep)
-    while clock.now < seconds:
-        waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
-    waits.over()
-    assert [kind for kind, _ in said] == ["waiting"] * (1 + seconds // 305) + ["resumed"]
-    assert said[-1][1] == "the ledger of record answers again"
-    assert clock.pauses == sorted(clock.pauses)
-    assert (clock.pauses[0], max(clock.pauses) <= 30.0) == (1.0, True)
-    # one that is away again at once is the same outage, and one later is another
-    waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
-    assert clock.pauses[-1] == max(clock.pauses)
-    waits.over()
-    clock.now += 61
-    waits.wait(AwayError("it is away", ExitCode.STORE, "ledger"))
-    assert clock.pauses[-1] == 1.0
-
-
-@pytest.mark.parametrize("seconds", OUTAGES)
 def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch, seconds: int
+    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's workers fail of it first; each try to begin the job again does, until the ledger is back."""
-    clock, tries = Clock(), list[float]()
+    clock, tries, seconds = Clock(), list[float](), 120
     monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
     monkeypatch.setattr(restarts, "_FIRST_WAIT_S", 1.0)
     monkeypatch.setattr(command, "Waits", lambda say: Waits(say, clock=lambda: clock.now, sleep=clock.sleep))
@@ -591,51 +422,3 @@ def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     assert clock.now >= seconds
     assert len(tries) < 6 + seconds / 20
     assert published(one) == true_counts(readings(6), days=5)
-
-
-def test_a_login_refused_at_a_restart_is_a_failure_of_the_runner_with_its_text(
-    tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = list[int]()
-    monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
-    monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
-
-    def begun(_source: Any, pace: PollingPolicy, _options: Any) -> PollingPolicy:
-        tries.append(len(tries))
-        if 2 <= len(tries) <= 3:
-            raise LoginError("source.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED)
-        return pace
-
-    monkeypatch.setattr(file_connector.FollowedFiles, "begun", begun)
-    one = made(tmp_path, live={"poll": "10ms", "restarts": 3})
-    attempts += [Pipeline(Failing(PANIC))]
-    done = run(one, "--json")
-    assert done.code == 0, done.err
-    said = [json.loads(line) for line in done.out.splitlines()]
-    assert [line["text"].partition(";")[0] for line in said if line["kind"] == "restart"] == [
-        "Prism's panic in stage.Execute",
-        "source.kafka: not taken",
-        "source.kafka: not taken",
-    ]
-    assert published(one) == true_counts(readings(6), days=5)
-
-
-def test_what_ends_a_job_at_its_restart_does_not_say_that_nothing_was_charged() -> None:
-    for error in (
-        CommandError("sink.kafka: gone", ExitCode.FAILURE, at_first=NOT_CHARGED),
-        AwayError("sink.kafka: gone", ExitCode.FAILURE, "sink", at_first=NOT_CHARGED),
-    ):
-        assert str(error) == f"sink.kafka: gone. {NOT_CHARGED}"
-        failure = failure_at_restart(error)
-        assert isinstance(failure, AwayError) is isinstance(error, AwayError)
-        assert (failure.code, isinstance(failure, RunnerError)) == (ExitCode.FAILURE, False)
-        assert str(failure).startswith("sink.kafka: gone. What is on record stays, and what the sink lacks of it is se")
-        assert "charged" not in str(failure)
-    # a login may be taken again
-    refused = failure_at_restart(LoginError("sink.kafka: not taken", ExitCode.FAILURE, at_first=NOT_CHARGED))
-    assert isinstance(refused, RunnerError)
-    assert str(refused).startswith(
-        "sink.kafka: not taken. What is on record stays, and what the sink lacks of it is sent"
-    )
-    settings = CommandError("the settings are wrong")
-    assert failure_at_restart(settings) is settings
