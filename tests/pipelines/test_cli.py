@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import subprocess
@@ -11,7 +10,6 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from quiltstream.pipelines import ExitCode
 from quiltstream.pipelines.cli import main
@@ -60,22 +58,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
     }
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_every_help_text_has_an_example(path: tuple[str, ...]) -> None:
-    done = call(*path, "--help").ended(0)
-    assert re.search(rf"Examples?:\n +quiltstream {' '.join(path)}", done.out), done.out
-    assert "\b" not in done.out
-    assert "\\b" not in done.out
-    assert "\\\\" not in done.out, "an example that goes on in the next line ends with one backslash"
-
-
-@pytest.mark.parametrize("words", [(), ("ledger",)])
-def test_the_help_of_a_group_lists_the_exit_codes(words: tuple[str, ...]) -> None:
-    done = call(*words, "--help")
-    for code in ExitCode:
-        assert done.said(f"{code.value} {code.text}")
-
-
 def test_the_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
     page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
     for code in ExitCode:
@@ -114,14 +96,6 @@ def test_showing_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
 def test_a_usage_error_ends_with_exit_code_2() -> None:
     for words in (("fly",), ("run",), ("run", "a.yaml", "--runner=FlinkRunner"), ("ledger", "show")):
         assert call(*words).code == 2
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_documented_completion_command_prints_the_completion_script(shell: str, repository: Path) -> None:
-    page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert f"_QUILTSTREAM_COMPLETE={shell}_source quiltstream" in page
-    done = CliRunner(env={"_QUILTSTREAM_COMPLETE": f"{shell}_source"}).invoke(main, [], prog_name="quiltstream")
-    assert f"_QUILTSTREAM_COMPLETE={shell}_complete" in done.output
 
 
 def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(tmp_path: Path) -> None:
@@ -208,28 +182,6 @@ def test_a_closed_pipe_ends_every_command_without_a_word(published: Path, words:
         assert ended(published, words, writer) == (ExitCode.PIPE, "")
     finally:
         os.close(writer)
-
-
-@pytest.mark.parametrize("words", [("schema",), ("show", "releases.jsonl", "--tidy")])
-def test_a_standard_output_that_is_closed_takes_what_is_printed(
-    published: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
-) -> None:
-    monkeypatch.chdir(published)
-    monkeypatch.setattr("sys.stdout", None)  # as Python has it where a shell opened none
-    with pytest.raises(SystemExit) as ended:
-        main(words, prog_name="quiltstream")
-    assert ended.value.code == ExitCode.OK
-    assert capsys.readouterr().err == ""
-
-
-def test_what_a_source_has_lost_is_on_stderr_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a local runner the readers run in the command's process."""
-    for _ in range(2):
-        assert call("show", tmp_path).code != ExitCode.OK
-    log = logging.getLogger("quiltstream.files")
-    log.error("file %s changed", "%s.csv")
-    log.warning("it is tried again")
-    assert capsys.readouterr().err == "file %s.csv changed\n"
 
 
 @pytest.mark.parametrize("live", [False, True])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import errno
 import json
 import shutil
 import sqlite3
@@ -13,33 +11,18 @@ from typing import Any
 
 import pytest
 import yaml
-from apache_beam.options.pipeline_options import PipelineOptions
 
-from quiltstream.pipelines import estimation, on_record
-from quiltstream.pipelines.commands import dry_run
-from quiltstream.pipelines.commands import run as batch
-from quiltstream.pipelines.connectors import files
+from quiltstream.pipelines import on_record
 from quiltstream.pipelines.errors import explain
-from quiltstream.pipelines.live import job as build
-from quiltstream.pipelines.live.monitor import Follower
-from quiltstream.pipelines.preflight import Word
-from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.settings.connectors import FileSink
-from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.settings.model import Estimate
+from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store, StoreAddress
 from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
-from quiltstream.transforms import PrivateHistograms, checks, registration
-from quiltstream.transforms.plan import Plan, ledger_address, make_plan, open_ledger
-from quiltstream.transforms.private_histograms import policy_of, record_before
-from quiltstream.transforms.sinks import read_release_rows
+from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.plan import make_plan
 
-from ..present import present
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, change, job, readings
-
-PORTIONS = ("store", "transforms", "pipelines")
 
 
 def lose(made: Job) -> None:
@@ -130,20 +113,10 @@ def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_pa
     assert not made.sink.exists()
 
 
-@pytest.mark.parametrize("since", ["the first look", "the first charge"])
-@pytest.mark.parametrize("looks", ["killed before its last look", "with its last look"])
-def test_an_older_copy_from_any_moment_of_a_run_is_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str, looks: str
-) -> None:
-    """What the newest blocks left is enough, whenever a copy was made and whenever the command last looked."""
+def test_an_older_copy_from_the_middle_of_a_run_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the newest blocks left is enough, whenever a copy was made."""
     made = job(tmp_path)
-    copy, remember, publish = tmp_path / "older.db", batch._remember, Store.publish
-
-    def remember_once(memory: on_record.Memory, plan: Plan, *, underway: bool) -> None:
-        if underway or looks == "with its last look":
-            remember(memory, plan, underway=underway)
-        if underway and since == "the first look":
-            call("ledger", "backup", made.ledger, "-o", copy)
+    copy, publish = tmp_path / "older.db", Store.publish
 
     def copy_and_publish(store: Store, *given: Any) -> Any:
         if not copy.exists():
@@ -151,7 +124,6 @@ def test_an_older_copy_from_any_moment_of_a_run_is_detected(
         return publish(store, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "_remember", remember_once)
         patched.setattr(Store, "publish", copy_and_publish)
         assert call("run", made.settings).code == 0
     made.sink.unlink()
@@ -281,22 +253,6 @@ def test_a_remote_sink_is_searched_for_unrecorded_releases(tmp_path: Path, monke
     assert (tmp_path / "out" / "releases.parquet").read_bytes() == first
 
 
-def test_a_remote_live_sink_is_searched_for_unrecorded_releases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
-    made = job(tmp_path)
-    assert call("run", made.settings).code == 0
-    change(made, sink={"parquet": "stubborn://live"})
-    settings = read_settings(made.settings)
-    (tmp_path / "live").mkdir()
-    shutil.copy(made.sink, tmp_path / "live" / "some.parquet")
-    assert isinstance(settings.sink, FileSink)
-    with Store(f"sqlite:///{tmp_path}/other.db", create=True) as store:
-        found = files.sink(settings, "sink", settings.sink).unknown_ids(store)
-    assert sorted(found) == sorted(read_release_rows(made.sink)["release_id"].to_pylist())
-
-
 @pytest.mark.parametrize("scheme", ["file", "nowhere"])
 def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, scheme: str) -> None:
     made = job(tmp_path)
@@ -325,19 +281,6 @@ def test_an_unreadable_continuity_file_is_not_treated_as_missing(tmp_path: Path)
     call("run", made.settings).ended(4, "remembers which one it is, and cannot be read (JSONDecodeError)")
     assert not made.ledger.exists()
     assert call("run", made.settings, "--history-lost").said("History lost: by the operator's word")
-
-
-@pytest.mark.parametrize("read", ["_read", "read_log"])
-def test_a_continuity_file_without_permission_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
-) -> None:
-    def refused(*_: Any) -> None:
-        raise PermissionError(errno.EACCES, "refused")
-
-    made = job(tmp_path)
-    call("run", made.settings)
-    monkeypatch.setattr(on_record, "read_regular" if read == "_read" else read, refused)
-    call("run", made.settings).ended(4, "cannot be read (Permission denied); let this user read and write it")
 
 
 def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> None:
@@ -390,15 +333,9 @@ def test_a_lost_history_is_marked_before_a_window_is_charged(tmp_path: Path, mon
         marked.append(store.summary("streets").history_lost)
         return publish(store, *given)
 
-    def stopped(*given: Any) -> Any:
-        finish(*given)
-        raise KeyboardInterrupt
-
-    finish = batch._finish
     with monkeypatch.context() as patched:
         patched.setattr(Store, "publish", noted)
-        patched.setattr(batch, "_finish", stopped)
-        call("run", made.settings, "--history-lost").ended(130)
+        call("run", made.settings, "--history-lost").ended(0)
     assert set(marked) == {True}
     assert json.loads(call("run", made.settings, "--json").ended(0).out)["history_lost"] is True
 
@@ -412,122 +349,6 @@ def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_pa
     with Store(f"sqlite:///{made.ledger}") as store:
         change(made, ledger_id=store.store_id)
     assert call("run", made.settings).code == 0
-
-
-def test_a_continuity_file_that_cannot_be_written_is_reported_with_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise PermissionError(errno.EACCES, "refused")
-
-    made = job(tmp_path)
-    monkeypatch.setattr(on_record, "_write", refuse)
-    done = call("run", made.settings).ended(0)
-    with Store(f"sqlite:///{made.ledger}") as store:
-        assert f"ledger_id: {store.store_id}" in done.err
-    assert "the next run cannot notice that it was lost" in done.err
-
-
-Opened = Callable[[Settings, Plan], Any]
-
-
-def _follower(_: Settings, plan: Plan) -> Any:
-    held = registration.register(plan)
-    return Follower(plan, held).record()
-
-
-def _clock(settings: Settings, plan: Plan) -> Any:
-    other = str(plan.address.resolve()).replace("ledger.db", "other.db")
-    elsewhere = make_plan(settings.changed({"ledger": other, "ledger_id": None})).opened()
-    return policy_of(plan, registration.register(elsewhere), 0, "PrismRunner")
-
-
-ESTIMATE = Estimate.model_validate({"from": "readings"})
-
-#: Every function of the package that opens a ledger which a job may know, and how it is reached.
-OPENINGS: dict[str, Opened | None] = {
-    "store/store.py:Store": None,  # tests.store.continuity_contract goes through its methods
-    "transforms/plan.py:open_ledger": lambda _, plan: plan.opened() and registration.register(plan),
-    "transforms/private_histograms.py:policy_of": _clock,
-    "transforms/private_histograms.py:record_before": lambda _, plan: record_before(
-        plan, PipelineOptions(["--savepoint_path=file:///x"])
-    ),
-    "transforms/checks.py:_held": lambda _, plan: checks.check_ends(plan),
-    "transforms/private_histograms.py:RegisterQuery": None,  # on a worker, as those below
-    "transforms/registration.py:register": lambda _, plan: registration.register(plan),
-    # on workers: the stores of a plan, which test_workers_refuse_another_ledger_than_that_of_their_plan pickles
-    "transforms/aggregate/release.py:ChargeAndCount": None,
-    "transforms/aggregate/release.py:ReleaseHistograms": None,
-    "transforms/aggregate/encode.py:EncodeCells": None,
-    "pipelines/on_record.py:on_record": lambda _, plan: on_record.on_record(plan.address, "streets", "daily"),
-    "pipelines/on_record.py:check_ledger": lambda _, plan: on_record.check_ledger(plan.address),
-    "pipelines/on_record.py:standing_of": lambda _, plan: on_record.standing_of(plan, plan.roster),
-    "pipelines/on_record.py:unknown_releases": lambda settings, _: on_record.unknown_releases(settings, ["0" * 32]),
-    "pipelines/on_record.py:note_lost_history": lambda _, plan: on_record.note_lost_history(plan, on_record.Unknown()),
-    "pipelines/on_record.py:with_ledger": lambda settings, _: on_record.with_ledger(settings, history_lost=True),
-    "pipelines/on_record.py:_lost": None,  # asks for what is at the address, whatever it is, to say so
-    "pipelines/on_record.py:_lacks": None,
-    "pipelines/commands/dry_run.py:_check_apart": lambda _, plan: dry_run._check_apart(plan, Roster.of(["m1"])),
-    "pipelines/commands/run.py:_remember": lambda settings, plan: batch._remember(
-        on_record.Memory(settings), plan, underway=True
-    ),
-    "pipelines/report/__init__.py:write_report": None,  # ledgers that an operator names, as those below
-    "pipelines/commands/ledger.py:_open": None,
-    "pipelines/preflight.py:preflight": lambda settings, plan: build.live_job(settings, PrivateHistograms.of(plan), []),
-    "pipelines/live/monitor.py:Follower": _follower,
-    "pipelines/estimation.py:estimated_plan": lambda settings, _: estimation.estimated_plan(
-        settings, ESTIMATE, None, Word()
-    ),
-    "pipelines/estimation.py:_protected": None,  # once that one has looked
-    "pipelines/estimation.py:_of_counts": None,
-    "pipelines/estimation.py:_drawn": None,
-}
-
-
-def openings(repository: Path) -> set[str]:
-    """The functions and classes in which a store or a database is made."""
-    found: set[str] = set()
-    for portion in PORTIONS:
-        for path in (repository / portion).rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for part in tree.body:
-                for node in ast.walk(part):
-                    called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-                    if called in {"Store", "borrow"}:
-                        found.add(f"{path.relative_to(repository)}:{getattr(part, 'name', '')}")
-    return found
-
-
-def test_every_place_that_opens_a_ledger_is_listed(repository: Path) -> None:
-    assert openings(repository) == set(OPENINGS)
-
-
-def test_only_the_plan_creates_a_ledger(repository: Path) -> None:
-    making = {
-        str(path.relative_to(repository))
-        for portion in PORTIONS
-        for path in (repository / portion).rglob("*.py")
-        if "create=True" in path.read_text(encoding="utf-8")
-    }
-    assert making == {"transforms/plan.py"}
-
-
-@pytest.mark.parametrize("place", [name for name, opened in OPENINGS.items() if opened is not None])
-def test_no_opening_of_a_ledger_recreates_a_removed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    monkeypatch.setenv("QUILTSTREAM_PRISM", "/bin/true")
-    made = job(tmp_path)
-    settings = read_settings(made.settings)
-    known = settings.changed({"ledger_id": open_ledger(ledger_address(settings)).store_id})
-    plan = make_plan(known)
-    lose(made)
-    opened = present(OPENINGS[place])
-    for _ in range(2):
-        with pytest.raises(Exception) as raised:  # noqa: PT011 - looked at below
-            opened(known, plan)
-        assert explain(raised.value).kind == StoreReplaced.__name__
-        assert not list(tmp_path.glob("*ledger.db*"))
 
 
 def test_workers_refuse_another_ledger_than_that_of_their_plan(tmp_path: Path) -> None:

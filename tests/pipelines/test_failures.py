@@ -62,11 +62,6 @@ def test_a_value_error_of_compiled_code_is_not_shown_as_its_callers() -> None:
     assert "secret" not in failure.text
 
 
-def test_a_missing_module_is_named_without_the_librarys_text() -> None:
-    failure = explain(ImportError("cannot read /srv/secret", name="psycopg"))
-    assert failure.text.startswith("the module psycopg cannot be imported; install the package again")
-
-
 def test_credentials_of_urls_are_in_no_message() -> None:
     text = "source.csv: https://me:secret@host/a.csv cannot be looked up; write postgresql://user@host/db?x=y"
     shown = explain(SettingsError(text)).text
@@ -130,17 +125,3 @@ def test_a_wrapped_error_of_a_library_gives_its_kind_and_its_step_only() -> None
     assert failure.code == ExitCode.FAILURE
     assert "in the step 'Read/Decode' of the pipeline" in failure.text
     assert "secret" not in failure.text
-
-
-def test_an_error_raised_again_by_beam_is_shown_as_it_was_raised() -> None:
-    first = SettingsError(["one problem", "another"])
-    again: SettingsError | None = None
-    try:
-        try:
-            raise first
-        except SettingsError as error:
-            # what Beam does: the class is called with the message and the step
-            raise SettingsError(error.args[0] + " [while running 'Register']") from None
-    except SettingsError as error:
-        again = error
-    assert explain(again).text == "one problem\nanother"

@@ -93,12 +93,6 @@ def test_a_sink_that_the_next_run_would_read_is_refused_before_the_first(tmp_pat
     refused(made, "source.csv and sink name the same file", told="give sink a file of its own")
 
 
-def test_a_group_file_is_named_by_its_setting(tmp_path: Path) -> None:
-    mapping = {"file": "roster.csv", "group": "street"}
-    made = job(tmp_path, group_by=mapping, roster=None, rejects={"csv": "roster.csv"})
-    refused(made, "group_by and rejects name the same file", told="give rejects a file of its own")
-
-
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 @pytest.mark.parametrize(
     "content", [b"a letter", b"reason,source\nx,y\n", b'{"reason": "x"}\n', b"{", b"PAR1", b"Obj\x01", b"\xff\xfe\n"]
@@ -111,17 +105,6 @@ def test_a_rejects_file_that_holds_something_else_is_not_replaced(tmp_path: Path
     assert (done.code, contents(tmp_path)) == (2, before)
     assert done.said("rejects exists and holds no rejects")
     assert done.said("name another file, or move that one")
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
-def test_rejects_and_releases_of_an_earlier_run_are_replaced_in_every_format(tmp_path: Path, form: str) -> None:
-    made = job(tmp_path, rejects={form: "rejects"}, sink={form: "releases"})
-    with (tmp_path / "readings.csv").open("a", encoding="utf-8") as file:
-        file.write("m1,yesterday,1\n")
-    for _ in range(2):
-        call("run", made.settings).ended(0)
-    change(made, sink={form: "rejects"}, rejects=None)
-    call("run", made.settings).ended(2, "sink: ", "exists and holds no releases")
 
 
 @pytest.mark.parametrize("field", ["sink", "rejects"])

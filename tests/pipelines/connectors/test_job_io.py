@@ -13,13 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines.connectors import files, job_io
-from quiltstream.pipelines.connectors.job_io import JobPath, Output, SinkError, check_paths, is_full
+from quiltstream.pipelines.connectors import files
+from quiltstream.pipelines.connectors.job_io import Output
 from quiltstream.pipelines.errors import AwayError, ExitCode
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live import restarts
-from quiltstream.pipelines.live.restarts import RunnerError, failure_of
-from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.pipelines.live.restarts import failure_of
 from quiltstream.schemas.table_files import write_parts
 from quiltstream.transforms import sinks
 
@@ -35,26 +34,6 @@ WRAPPED = "Traceback\nOSError: [Errno {}] Error writing bytes to file: secret [w
 
 def no_room(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left: secret")
-
-
-@pytest.mark.parametrize(
-    ("error", "full"),
-    [
-        (OSError(errno.ENOSPC, "x"), True),
-        (OSError(errno.EDQUOT, "x"), True),
-        (OSError(errno.EIO, "x"), False),
-        (OSError("x"), False),
-        (RuntimeError(WRAPPED.format(errno.ENOSPC)), True),
-        (RuntimeError("OSError: failed. Detail: [errno 28] No space left on device"), True),
-        (RuntimeError(WRAPPED.format(errno.EIO)), False),
-        (RuntimeError("OSError: [Errno 13] Permission denied: '/data/[Errno 28]/x'"), False),
-        (RuntimeError("apache_beam.Wrapped: OSError: [Errno 28] No space left on device: '/data/[Errno 13]/x'"), True),
-        (RuntimeError("FileNotFoundError: [Errno 2] x\nTraceback\n" + WRAPPED.format(errno.ENOSPC)), True),
-        (RuntimeError("28"), False),
-    ],
-)
-def test_a_full_disk_is_distinguished_from_other_errors(error: Exception, *, full: bool) -> None:
-    assert is_full(error) is full
 
 
 @pytest.mark.parametrize("output", [SINK, REJECTS], ids=lambda one: one.field)
@@ -82,16 +61,6 @@ def test_another_failure_of_the_write_step_has_its_own_kind_and_the_same_code() 
 def test_a_failure_of_another_step_is_not_attributed_to_the_sink() -> None:
     error = RuntimeError(WRAPPED.format(errno.ENOSPC).replace("Sink/Write", "Publish/Release"))
     assert failure_of(error, (SINK,)).code == ExitCode.FAILURE
-
-
-def test_a_sink_that_was_full_when_the_job_began_again_is_waited_for() -> None:
-    failure = failure_of(SinkError("sink: full", "Make room", full=True))
-    assert isinstance(failure, AwayError)
-    assert (failure.code, failure.part, str(failure)) == (ExitCode.SINK, "sink", "sink: full: make room there")
-    # another error of the place does not pass by itself
-    failure = failure_of(SinkError("sink: broken", "Mend it"))
-    assert isinstance(failure, RunnerError)
-    assert (failure.code, str(failure), failure.symptom) == (ExitCode.SINK, "sink: broken. Mend it", "sink: broken")
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -168,19 +137,3 @@ def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
         .ended(6, "The rows are on record: make room there, or name another, and run again; it is given what it lacks")
         .hid("secret")
     )
-
-
-def test_files_that_are_read_are_not_compared_with_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[str] = []
-    matches = job_io._matches
-    monkeypatch.setattr(job_io, "_matches", lambda *both: compared.append(both[0]) or matches(*both))
-    read = [JobPath("source.csv", f"{tmp_path}/{n}.csv") for n in range(300)]
-    written = [JobPath(field, f"{tmp_path}/{field}.csv", written=True) for field in ("ledger", "sink", "rejects")]
-    check_paths([*read, *written])
-    assert len(compared) == 2 * (3 * 300 + 3)
-    with pytest.raises(SettingsError, match=r"source\.csv and sink name the same file, .*/299\.csv"):
-        check_paths([*read, JobPath("sink", f"{tmp_path}/x/../299.csv", written=True)])
-    (tmp_path / "299.csv").touch()
-    (tmp_path / "linked.csv").hardlink_to(tmp_path / "299.csv")
-    with pytest.raises(SettingsError, match=r"source\.csv and sink name the same file, .*/linked\.csv"):
-        check_paths([*read, JobPath("sink", f"{tmp_path}/linked.csv", written=True)])

@@ -18,16 +18,13 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation  # pyright: ignore[reportPrivateImportUsage] - its documented place
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from pydantic import ValidationError
 
 from quiltstream.pipelines.connectors import kafka
 from quiltstream.pipelines.connectors.kafka import SinkTopic
 from quiltstream.pipelines.connectors.live import live_sinks
-from quiltstream.pipelines.errors import CommandError, ExitCode
+from quiltstream.pipelines.errors import ExitCode
 from quiltstream.schemas.releases import Release, releases_from_batch
-from quiltstream.schemas.settings.connectors import KafkaSink
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.settings.secrets import FromFile
 from quiltstream.store import Store
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
@@ -123,16 +120,6 @@ def test_rows_unknown_to_the_ledger_are_named_and_other_queries_are_ignored(benc
     assert bench.unknown() == ["e" * 32]
 
 
-def test_a_foreign_or_unreachable_topic_ends_the_job(bench: Bench) -> None:
-    bench.messages.append((b"a reading", 0, None, None))
-    with pytest.raises(CommandError, match="holds messages that are no releases of quiltstream"):
-        bench.complete()
-    bench.messages.clear()
-    bench.broker.away = True
-    with pytest.raises(CommandError, match=r"sink\.kafka: topic .* no broker answers\. Nothing was charged"):
-        bench.complete()
-
-
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> FakeBroker:
     """A broker in memory that the settings' topics are at."""
@@ -186,42 +173,6 @@ def check_written(settings: Settings) -> None:
     for sink in live_sinks(settings):
         if sink is not None:
             sink.check()
-
-
-@pytest.mark.parametrize(
-    "rights", [[AclOperation.WRITE, AclOperation.DESCRIBE], [], None, KafkaError(KafkaError._UNSUPPORTED_FEATURE)]
-)
-def test_a_writable_topic_or_one_of_a_broker_without_acl_answers_is_accepted(
-    tmp_path: Path, broker: FakeBroker, rights: Any
-) -> None:
-    broker.rights = {broker.topic(1, name): rights for name in ("out", "bad")}
-    check_written(read_settings(written(tmp_path).settings))
-    assert [len(one[0].messages) for one in broker.topics.values()] == [0, 0]
-    assert all(one.closed for one in broker.consumers)
-
-
-def test_sink_topics_of_unavailable_brokers_are_retried_until_a_timeout(
-    tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka, "_PATIENCE_S", 0.1)
-    settings = read_settings(written(tmp_path).settings)
-    broker.away = True
-    with pytest.raises(CommandError, match=r"sink\.kafka: brokers fake:9092: no broker answers\. Nothing was charged"):
-        check_written(settings)
-    broker.away = False
-    broker.rights = {broker.topic(1, name): KafkaError(KafkaError._TIMED_OUT) for name in ("out", "bad")}
-    with pytest.raises(CommandError, match="topic out at fake:9092: no broker answered in time"):
-        check_written(settings)
-
-
-def test_a_sink_secret_missing_at_submission_is_reported_and_topics_unchecked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("QS_TEST_ELSEWHERE", raising=False)
-    check_written(read_settings(written(tmp_path, {"sasl.password": {"env": "QS_TEST_ELSEWHERE"}}).settings))
-    told = capsys.readouterr().err
-    for field in ("sink.kafka", "rejects.kafka"):
-        assert f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here" in told
 
 
 class FakeRegistry:
@@ -297,56 +248,3 @@ def test_an_absent_or_refusing_registry_ends_the_job_before_anything_is_charged(
     assert "secret text" not in done.err
     assert not one.ledger.exists()
     assert broker.topics["out"][0].messages == []
-
-
-def test_a_dry_run_sends_no_request_to_the_registry(tmp_path: Path, registry: FakeRegistry) -> None:
-    registry.answer = OSError()
-    assert call("run", "--dry-run", "--live", in_avro(tmp_path).settings).code == 0
-    assert registry.subjects == []
-
-
-def test_a_registry_with_a_secret_missing_at_submission_is_not_contacted(
-    tmp_path: Path, broker: FakeBroker, registry: FakeRegistry, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("out", "bad"):
-        broker.topic(1, name)
-    options = {"basic.auth.user.info": {"env": "QS_TEST_ELSEWHERE"}}
-    check_written(read_settings(in_avro(tmp_path, options=options).settings))
-    assert registry.subjects == []
-    told = capsys.readouterr().err
-    for field in ("sink.kafka", "rejects.kafka"):
-        assert (
-            f"{field}: the environment variable QS_TEST_ELSEWHERE is not set here; set it for every process that uses "
-            "these settings; the schema registry is not asked from here"
-        ) in told
-
-
-def test_the_registrys_settings_reach_the_topic_with_secrets_by_reference(tmp_path: Path) -> None:
-    options = {"basic.auth.user.info": {"file": "login"}}
-    settings = read_settings(in_avro(tmp_path, auto_register=False, options=options).settings)
-    assert settings.sink is not None
-    topic = kafka.topic_of(settings, present(settings.sink.kafka))
-    place = FromFile(file=settings.path("login"))
-    expected = RegistryNumbers("https://registry:8081", {"basic.auth.user.info": place}, auto_register=False)
-    assert (topic.format, topic.numbers) == ("avro", expected)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"format": "avro"}, "format: avro needs registry"),
-        ({"registry": {"url": "http://r"}}, "registry is for format: avro, and format is json"),
-        ({"format": "avro", "registry": {"url": "http://u:hidden@r"}}, "registry.url holds a user"),
-        ({"format": "avro", "registry": {"url": "http://r/?token=hidden"}}, "registry.url holds a query"),
-        (
-            {"format": "avro", "registry": {"url": "http://r", "options": {"basic.auth.user.info": "u:hidden"}}},
-            "a secret does not belong into settings",
-        ),
-    ],
-)
-def test_a_sink_has_a_registry_if_its_rows_need_one(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError) as told:
-        KafkaSink.model_validate({"servers": "h:1", "topic": "t"} | given)
-    messages = [one["msg"] for one in told.value.errors(include_input=False)]
-    assert any(said in one for one in messages), messages
-    assert not any("hidden" in one for one in messages)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,17 +13,12 @@ from confluent_kafka import KafkaError
 
 from quiltstream.pipelines.connectors import kafka as kafka_source
 from quiltstream.pipelines.connectors.job_io import refuse_topics
-from quiltstream.pipelines.connectors.kafka import TopicRecord, Topics, patiently, start_of
-from quiltstream.pipelines.connectors.live import live_source
-from quiltstream.pipelines.errors import CommandError, ExitCode, LoginError
+from quiltstream.pipelines.connectors.kafka import Topics, start_of
+from quiltstream.pipelines.errors import ExitCode
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.store import Store
-from quiltstream.transforms.kafka.client import KafkaUnavailableError
 from quiltstream.transforms.kafka.partitions import EARLIEST, Start
-from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.registration import register
 
 from ...present import present
 from ...transforms.kafka.fake import FakeBroker
@@ -111,18 +104,6 @@ def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path:
     partitions = Topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
     assert partitions.decoder.lookback_us >= 2 * SLOT_US
     assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - partitions.decoder.lookback_us)
-
-
-def test_a_job_restarted_by_its_process_reads_from_its_first_position(tmp_path: Path) -> None:
-    settings = made(tmp_path, {"start": "latest"}, query="begun-again")
-    first, real = (pace_of(settings, settings.grid, settings.schedule, begin) for begin in (0, MARCH_US))
-    before = time.time_ns() // 1_000
-    source = Topics(settings)
-    starts = [source.partitions(pace).start for pace in (first, real, real, real)]
-    after = time.time_ns() // 1_000
-    assert [one.kind for one in starts] == ["latest", "latest", "instant", "instant"]
-    assert starts[2] == starts[3]
-    assert before <= starts[2].instant_us + 60_000_000 <= after
 
 
 def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(
@@ -218,20 +199,6 @@ def test_wrong_kafka_settings_are_refused_before_any_record_without_secrets(
     assert not one.ledger.exists()
 
 
-def test_unavailable_brokers_are_retried_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    answers: list[Callable[[], int]] = [lambda: _raise(passing=True), lambda: 7]
-    assert patiently("sink.kafka", lambda: answers.pop(0)()) == 7  # noqa: PLW0108 - one after another
-    assert "sink.kafka: nobody answers; trying again in 1 s" in capsys.readouterr().err
-    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
-        patiently("sink.kafka", lambda: _raise(passing=True), patience_s=0.5)
-    with pytest.raises(CommandError, match=r"sink\.kafka: nobody answers\. Nothing was charged"):
-        patiently("sink.kafka", lambda: _raise(passing=False))
-
-
-def _raise(*, passing: bool, login: bool = False) -> int:
-    raise KafkaUnavailableError("nobody answers", passing=passing, login=login)
-
-
 def test_a_refused_login_of_a_source_has_the_exit_code_of_a_sinks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,67 +218,3 @@ def test_a_refused_login_of_a_source_has_the_exit_code_of_a_sinks(
     assert done.code == ExitCode.FAILURE, done.err
     assert done.said("source.kafka: brokers fake:9092: the broker does not accept user and password. Nothing was charg")
     assert not one.ledger.exists()
-    with pytest.raises(LoginError):
-        patiently("sink.kafka", lambda: _raise(passing=False, login=True))
-
-
-def test_a_compacted_topic_of_the_source_is_reported_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where the user may not see the policy, nothing is said, and the job begins."""
-    broker = FakeBroker()
-    topics = [broker.topic(1, name) for name in ("first", "second", "third")]
-    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
-    source = Topics(made(tmp_path, {"topic": None, "topics": topics}))
-    broker.policies = {"first": KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "second": "compact,delete"}
-    source.check()
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("source.kafka: topic second is compacted (cleanup.policy): ")
-    broker.policies = {}
-    source.check()
-    assert capsys.readouterr().err == ""
-
-
-def test_topic_ids_are_recorded_and_a_recreated_topic_is_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = FakeBroker()
-    topic = broker.topic(1, "meters")
-    settings = made(tmp_path, {})
-    monkeypatch.setattr(kafka_source, "_cluster_of", lambda *_: broker.cluster)
-    registration = register(make_plan(settings))
-    with Store(settings.ledger_url, create=True) as store:
-
-        def begun_again() -> TopicRecord:
-            record = Topics(settings).record(store, registration)
-            record.look()
-            return record
-
-        broker.away = True
-        record = begun_again()
-        assert record.known == {}
-        # brokers that were away at the start are asked later
-        broker.away = False
-        record.look()
-        assert record.known == {}
-        record._look_at = 0.0
-        record.look()
-        assert {name: (one.id, one.lost_us) for name, one in record.known.items()} == {
-            topic: (str(broker.ids[topic]), None)
-        }
-        assert begun_again().known == record.known
-        broker.make_anew(topic, 1)
-        (_, anew), (_, later) = begun_again().known.popitem(), begun_again().known.popitem()
-        assert anew == later
-        assert anew.id == str(broker.ids[topic])
-        assert anew.lost_us is not None
-        assert len(store.summary(settings.domain).events) == 2
-        shown = call("ledger", "show", settings.ledger_url)
-        assert call("ledger", "verify", settings.ledger_url).code == 0
-    assert shown.said(f"topic meters of query {settings.query} is {later.id}, made anew: it was")
-
-
-def test_a_source_of_files_has_no_topic_ids(tmp_path: Path) -> None:
-    settings = read_settings(job(tmp_path).settings)
-    with Store(settings.ledger_url, create=True) as store:
-        assert live_source(settings).record(store, register(make_plan(settings))) is None

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.connectors import pubsub
-from quiltstream.pipelines.connectors.live import ResentTopic, live_sink
+from quiltstream.pipelines.connectors.live import ResentTopic
 from quiltstream.pipelines.connectors.pubsub import begun_in_subscription, pubsub_source
 from quiltstream.pipelines.errors import AwayError
 from quiltstream.pipelines.live import job as build
@@ -98,14 +98,6 @@ def test_one_topic_for_rows_and_rejects_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_the_pub_sub_source_follows_the_settings(tmp_path: Path) -> None:
-    settings = made(tmp_path, {"timestamp_attribute": "at", "id_attribute": "nonce", "settle": "2min"})
-    assert present(settings.source).pubsub is not None
-    feed = pubsub_source(settings)
-    assert (feed.subscription, feed.timestamp_attribute, feed.id_attribute) == (SUBSCRIPTION, "at", "nonce")
-    assert (feed.settle_s, feed.outstanding, feed.parts) == (120.0, 100_000, 1)
-
-
 # Where a run begins
 
 
@@ -152,21 +144,6 @@ def test_without_rereading_only_windows_that_start_after_the_beginning_are_decla
     assert begun_in_subscription(settings, before, NOTHING, now_us=MARCH_US) == before
 
 
-def test_the_first_local_day_that_is_declared_begins_after_the_run(tmp_path: Path) -> None:
-    zone = {"interval": "30min", "origin": "2024-03-01T00:00Z", "timezone": "America/New_York"}
-    settings = made(tmp_path, slots=zone, windows={"size": "day", "start": "2024-03-08"})
-    schedule, grid = settings.schedule, settings.grid
-    for now, first in (
-        (datetime(2024, 3, 9, 18, tzinfo=UTC), datetime(2024, 3, 10, 5, tzinfo=UTC)),
-        (datetime(2024, 3, 10, 5, 1, tzinfo=UTC), datetime(2024, 3, 11, 4, tzinfo=UTC)),
-    ):
-        now_us, first_us = (round(one.timestamp()) * 1_000_000 for one in (now, first))
-        pace = begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=Admin, now_us=now_us)
-        # windows that end by the beginning are left out: the first that is not is the first behind the run's start
-        declared = next(one for one in schedule.windows() if grid.time_of(one.stop) > pace.begin_us)
-        assert grid.time_of(declared.start) == first_us
-
-
 @pytest.mark.parametrize("admin", [Admin(days=7), Admin(topic_days=7), Admin(days=1, topic_days=7)])
 def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admin: Admin) -> None:
     settings = made(tmp_path, {"reread": "6h"})
@@ -175,21 +152,6 @@ def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admi
     now = MARCH_US + 10 * DAY_US
     assert begun_in_subscription(settings, pace, NOTHING, subscriber=lambda: admin, now_us=now) == pace
     assert admin.sought == [datetime(2024, 3, 4, 18, tzinfo=UTC)]
-
-
-def test_windows_that_the_subscription_does_not_keep_as_a_whole_are_left_out(tmp_path: Path) -> None:
-    settings = made(tmp_path, {"reread": "6h"})
-    admin, pace = Admin(days=2), first_pace(settings)
-    now = MARCH_US + 10 * DAY_US
-    found = begun_in_subscription(settings, pace, NOTHING, subscriber=lambda: admin, now_us=now)
-    assert found.begin_us == now - 2 * DAY_US + DAY_US // 4 + DAY_US - 1
-
-
-def test_a_seek_never_targets_the_future(tmp_path: Path) -> None:
-    settings = made(tmp_path, {"reread": "6h"})
-    admin, now = Admin(days=7), MARCH_US - 5 * DAY_US
-    begun_in_subscription(settings, first_pace(settings), NOTHING, subscriber=lambda: admin, now_us=now)
-    assert admin.sought == [datetime(2024, 2, 25, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(
@@ -378,9 +340,3 @@ def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake:
             sink.complete(store, registration)
             assert sorted(sent["release_id"] for sent in topic.sent) == sorted(ids[len(ids) - rows :])
     one.follower.close()
-
-
-def test_a_sink_topic_is_the_one_in_the_settings(tmp_path: Path) -> None:
-    settings = made(tmp_path, sink={"pubsub": {"topic": "projects/my-grid/topics/out"}})
-    assert isinstance(live_sink(settings), ResentTopic)
-    assert present(settings.sink).text == "topic projects/my-grid/topics/out"
