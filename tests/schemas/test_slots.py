@@ -61,14 +61,6 @@ def test_the_slot_is_the_floor_also_before_the_origin(interval, origin, times):
     assert (grid.time_of(slots + 1) > times).all()
 
 
-def test_a_window_that_is_not_whole_slots_is_refused():
-    grid = SlotGrid(parse_duration("30min"))
-    with pytest.raises(ValueError, match=r"windows\.size 100min is not a whole number of slots of 30min"):
-        grid.slots_in(parse_duration("100min"), "windows.size")
-    with pytest.raises(ValueError, match=r"windows\.start .* is not the start of a slot"):
-        grid.slot_at(parse_instant("2013-01-01T00:10"), "windows.start")
-
-
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(-30, 30), st.integers(-40, 40), st.integers(0, 60))
 def test_the_schedule_lists_exactly_the_whole_windows_between_its_ends(every, overlap, anchor, start, length):
     size = every * overlap

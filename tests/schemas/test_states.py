@@ -76,8 +76,3 @@ def test_spaces_of_other_categories_are_other_spaces():
 def test_categories_that_cannot_be_states_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         StateSpace(given.pop("edges", ()), **given)
-
-
-def test_bins_are_of_edges_only():
-    with pytest.raises(ValueError, match=r"bins is edges, and states\.categories has none"):
-        StateSpace((), categories=("a", "b", "c")).merged((1.0,))

@@ -163,10 +163,3 @@ def test_message_fields_are_refused_for_files(document: dict[str, Any], message:
     with pytest.raises(SettingsError) as caught:
         Readings.model_validate(document).check_columns()
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("place", [{"column": "id"}, "id"])
-def test_a_column_may_be_named_in_either_way_for_files(place: Any):
-    readings = Readings.model_validate({"series": place, "time": place, "value": place})
-    readings.check_columns()
-    assert readings.time_columns == ("id",)
