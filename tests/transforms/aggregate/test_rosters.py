@@ -32,9 +32,9 @@ from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import Registration, RosterVersion
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.cells import ABSENT, state_bits
+from quiltstream.transforms.aggregate.cells import state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.aggregate.encode import CellBlock, EncodeCells
+from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
 from quiltstream.transforms.completeness import Steps, with_horizon
 from quiltstream.transforms.plan import make_plan
@@ -492,23 +492,3 @@ def test_a_series_keeps_its_row_and_new_series_follow(rosters):
         if count == 1:  # as it always was: by name
             assert list(now) == sorted(now, key=lambda name: (stable_hash(name) % 3, name))
         rows = now
-
-
-@given(st.permutations(range(3)))
-def test_cells_of_workers_with_different_rosters_are_merged(order):
-    def block(rows: int, *, whole: bool) -> CellBlock:
-        packed = np.full((rows, 2), ABSENT, dtype=np.int64)
-        packed[rows - 1, 1] = rows
-        flat = packed.reshape(-1)
-        index = None if whole else np.array([2 * rows - 1], dtype=np.int32)
-        return CellBlock(0, rows, 2, index, flat.astype(np.int8) if whole else flat[-1:], 1)
-
-    blocks = [block(1, whole=True), block(3, whole=False), block(2, whole=True)]
-    collect = CollectCells()
-    one = collect.create_accumulator()
-    for at in order:
-        one = collect.add_input(one, blocks[at])
-    parts = [collect.add_input(collect.create_accumulator(), blocks[at]) for at in order]
-    for found in (one, collect.merge_accumulators(parts)):
-        assert found.steps[0].packed.tolist() == [[ABSENT, 1], [ABSENT, 2], [ABSENT, 3]]
-        assert found.steps[0].readings == 3

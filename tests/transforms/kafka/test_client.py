@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError, look, meaning_of
 
 #: What librdkafka 2.11 says, with the broker's own words in it.
@@ -106,19 +104,3 @@ def test_an_option_that_is_refused_is_named_without_its_value(options: dict[str,
     assert str(told.value) == (
         f"the options of Kafka are refused (_INVALID_ARG): {named}; check their names and values against librdkafka's"
     )
-
-
-@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
-def test_a_file_of_certificates_that_cannot_be_read_is_named_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    path, options = str(tmp_path / "absent.pem"), {"security.protocol": "SSL"}
-    told = told_of([], options={**options, name: path})
-    assert str(told) == (
-        f"Kafka at h:1: options.{name}: the file {path} cannot be read (No such file or directory); check its path, on "
-        "every machine that reads it"
-    )
-    monkeypatch.setenv("QS_TEST_PLACE", path)
-    told = told_of([], options={**options, name: FromEnvironment(env="QS_TEST_PLACE")})
-    assert f"options.{name}: the file cannot be read" in str(told)
-    assert path not in str(told)

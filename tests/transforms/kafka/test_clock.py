@@ -230,29 +230,3 @@ def test_messages_before_the_start_of_a_run_count_as_lost(broker, start, expecte
     part.setup()
     found, _ = lost_after(part, part.initial_restriction(0), estimator)
     assert set(found) == {expected}
-
-
-def begun_at(broker: Any, topic: str, hour: float, wall: list[int]) -> ReadPart:
-    start = Start("instant", round(ORIGIN + hour * HOUR))
-    part = ReadPart(feed(broker, topic, start=start), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])
-    part.setup()
-    return part
-
-
-@pytest.mark.parametrize("kind", [TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE])
-def test_windows_with_a_skipped_slow_producer_are_marked_incomplete(broker, kind):
-    """Hours 8 and 9 are readings of a producer whose clock is a day behind: an instant leaves them out."""
-    topic, wall, estimator = broker.topic(1), [ORIGIN + 100 * HOUR], Estimator()
-    broker.stamps = kind
-    stamps = [*range(8), 8 - 24, 9 - 24, *range(10, 20)]
-    broker.topics[topic][0].messages += [stamped("a", hour, stamp + 0.5) for hour, stamp in enumerate(stamps)]
-    part = begun_at(broker, topic, 7.9, wall)
-    begun_us = time.time_ns() // 1_000
-    found, rest = lost_after(part, part.initial_restriction(0), estimator)
-    assert found
-    assert min(found) >= (begun_us - ORIGIN) / HOUR - 1e-3
-    # what a later message or another worker says changes nothing
-    broker.stamps = TIMESTAMP_LOG_APPEND_TIME
-    broker.topics[topic][0].messages.append(stamped("a", 40, 40.5))
-    again, _ = lost_after(begun_at(broker, topic, 7.9, wall), rest, estimator)
-    assert set(again) == {found[-1]}

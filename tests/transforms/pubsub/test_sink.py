@@ -110,20 +110,6 @@ def test_a_refused_message_fails_the_bundle_without_the_text_of_the_service(
     assert publisher.stopped
 
 
-def test_a_service_that_times_out_is_reported_unavailable() -> None:
-    class Never(FakePublisher):
-        def publish(self, topic: str, data: bytes, **attributes: str) -> Future[str]:
-            self.sent.append((topic, data, attributes))
-            return Future()
-
-    sender = PubSubSender(PubSubTopic(TOPIC, publisher=Never), "sink.pubsub", patience_s=0.01)
-    sender.send([(None, b"v", [("a", b"b")])])
-    with pytest.raises(PubSubUnavailableError) as raised:
-        sender.finish()
-    assert raised.value.passing
-    Heartbeat.complain("sink.pubsub", None)
-
-
 def made_of(**given: Any) -> PubSubTopic:
     return PubSubTopic(TOPIC, **given)
 

@@ -175,19 +175,6 @@ def test_a_damaged_file_of_any_format_is_one_reject_and_the_next_file_is_read(tm
     assert reader.read() is None
 
 
-@pytest.mark.parametrize("name", ["0.csv.zst"])
-def test_a_file_of_a_compression_that_is_not_read_is_one_reject(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    form = name.split(".")[1]
-    (tmp_path / name).write_bytes(b"packed")
-    reader = ArrivingFiles(decoder(form), (str(tmp_path / "*"),)).reader(0, BEGIN)
-    pieces = rest_of(reader)
-    assert rejected(pieces) == {RejectReason.DAMAGED_SOURCE: 1}
-    assert pieces[0].lost_us is not None
-    assert f"{name} is compressed in a way that is not read; use .gz, .bz2, .zip" in caplog.text
-
-
 ROWS = 1000
 
 

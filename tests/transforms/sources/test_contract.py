@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from dataclasses import replace
@@ -17,18 +16,11 @@ from quiltstream.schemas.readings import READING_SCHEMA, REJECT_SCHEMA
 from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.rows import Decoded
-from quiltstream.transforms.sinks import REJECTS, WriteRejects, block_name
+from quiltstream.transforms.sinks import REJECTS, WriteRejects
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, Attempts, SourceBatch, source_batch_of
 
 from ..reading import ORIGIN, decoder, line
-
-
-def test_a_block_file_is_named_by_its_window_and_content() -> None:
-    digest = hashlib.blake2b(b"a\nb", digest_size=8).hexdigest()
-    assert block_name(ORIGIN, ["b", "a"], "avro") == f"20130101T000000-{digest}.avro"
-    assert block_name(ORIGIN, ["a", "b"], "avro") == block_name(ORIGIN, ["b", "a"], "avro")
-    assert block_name(ORIGIN, ["a"], "avro") != block_name(ORIGIN, ["b"], "avro")
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
@@ -78,27 +70,6 @@ def test_a_reading_advances_the_watermark_at_most_to_its_arrival(hours, came, vo
     found = piece(*hours, came=came)
     expected = None if vote is None else ORIGIN + vote * HOUR
     assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
-
-
-@pytest.mark.parametrize(
-    ("hours", "sent", "vote", "ahead"),
-    [
-        ((50, 51, 52), 53, 52, 0),
-        ((50, 51, 58), 53, 53, 0),  # one clock ahead, in a backlog
-        ((50, 51, 80), 53, 51, 1),
-        ((50, 51, 52), 1, 51, 0),  # the producer's clock is two days behind
-        ((51,), 1, 51, 0),
-        ((2, 51), 1, 2, 1),  # two meters, and nobody knows which of them is right
-        ((98, 99, 100), 99.5, 99.5, 0),
-        ((99, 130), 200, 99, 1),  # the producer is ahead of the wall
-        ((130, 131), 99, None, 2),
-    ],
-)
-def test_only_a_correct_producer_clock_caps_the_watermark(hours, sent, vote, ahead):
-    found = replace(piece(*hours), sent_us=ORIGIN + int(sent * HOUR))
-    expected = None if vote is None else ORIGIN + int(vote * HOUR)
-    assert (found.vote(ORIGIN + 100 * HOUR), found.ahead(ORIGIN + 100 * HOUR)) == (expected, ahead)
-    assert found.speaks(ORIGIN + 100 * HOUR) == (vote is not None)
 
 
 def test_the_loss_of_a_damaged_file_is_kept_for_the_next_reader(tmp_path):

@@ -396,25 +396,6 @@ def test_each_slot_has_the_label_that_covers_most_of_it() -> None:
         assert slots([interval_batch(mixed[:cut]), interval_batch(mixed[cut:])]) == expected, (seed, intervals)
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (None, 2), (2, None)])
-def test_outside_the_schedule_is_only_the_first_slot_of_an_interval(start: int | None, stop: int | None) -> None:
-    seed = 20240303
-    draw = random.Random(seed)
-    schedule = Schedule(2, 2, start, stop, 0)
-    low = -(10**6) if start is None else schedule.first
-    high = 10**6 if stop is None else stop
-    for _ in range(200):
-        intervals = drawn(draw)
-        expected, found = plainly(intervals), slots([interval_batch(intervals)], schedule, draw.choice([2, 100]))
-        within = {cell: state for cell, state in expected.items() if low <= cell[1] < high}
-        firsts = {(series, (begin - 3) // 10) for series, begin, _, _ in intervals}
-        assert within.items() <= found.items(), (seed, intervals)
-        assert found.keys() - within.keys() <= firsts, (seed, intervals)
-        for series in {one[0] for one in intervals}:  # the earliest reading, by whose group a series goes
-            cell = min(cell for cell in expected if cell[0] == series)
-            assert found[cell] == expected[cell], (seed, intervals)
-
-
 def test_an_interval_of_a_year_takes_memory_for_the_slots_of_the_schedule_alone() -> None:
     second, year = 1_000_000, 366 * 86_400
     grid, line = SlotGrid(second, 0), interval_batch([("a", 0, year * second, 1)])

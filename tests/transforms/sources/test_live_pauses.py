@@ -198,37 +198,6 @@ def turn(part: ReadPart, number: int, span: Restriction, clock: list[float]) -> 
     return Restriction(rest)
 
 
-def test_a_waiting_partition_follows_the_watermark_of_the_others(clock: list[float]) -> None:
-    """Else a window that they have all come past would wait for its next look, minutes later."""
-
-    class Pair(One):
-        @property
-        def parts(self) -> int:
-            return 2
-
-        def reader(self, part: int, position: str) -> Reader:
-            assert (part, position) == (0, BEGIN)
-            return self.one
-
-    Heartbeat.reset()
-    part = ReadPart(Pair(Asked(clock)), PollingPolicy(ORIGIN, poll_s=300.0, together=True))
-    part.setup()
-    estimator = Estimator()
-    span = Restriction(PartitionState(BEGIN, ORIGIN + 7_000))
-    Heartbeat.of(1).kept_us = ORIGIN
-    for _ in range(2):
-        runner = Runner(span)
-        assert list(part.process(0, runner, estimator)) == []
-        assert estimator.at == stamped(ORIGIN)
-        assert runner.asked is not None
-        clock[0] += runner.asked
-        span = Restriction(PartitionState(BEGIN, ORIGIN + 7_000))
-    Heartbeat.of(1).kept_us = ORIGIN + 5_000
-    assert list(part.process(0, Runner(span), estimator)) == []
-    assert estimator.at == stamped(ORIGIN + 5_000)
-    Heartbeat.reset()
-
-
 def test_a_reader_without_answers_is_not_polled_again_at_once(clock: list[float]) -> None:
     """Such a piece is not silence, and it is not something that was read either."""
 

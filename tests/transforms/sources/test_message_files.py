@@ -140,17 +140,6 @@ def test_a_record_with_a_value_of_another_type_loses_only_its_row(
     assert found == [row(number) for number in ([1, 3] if reason else [1, 3, 7])]
 
 
-def test_payload_bytes_in_a_union_with_text_are_unchanged(tmp_path: Path):
-    """Of a column of both, bytes that are no UTF-8 are passed on as they are: CBOR beside JSON."""
-    body = bytes.fromhex("a2627473") + b"\x1b" + NOON_MS.to_bytes(8, "big") + bytes.fromhex("65706f776572f93e00")
-    with pytest.raises(UnicodeDecodeError):
-        body.decode()
-    records = [record(1) | {"payload": body}, record(2) | {"payload": "text"}]
-    source = several(tmp_path / "a.avro", records, {one: UNIONS[one] for one in ("topic", "payload", "received")})
-    readings = READINGS.model_validate(READINGS.model_dump(mode="json") | {"payload": "cbor"})
-    assert decode(source, readings) == ([("m1", NOON_US, 1.5)], [(2, "malformed-row")])
-
-
 @pytest.mark.parametrize(
     "held",
     [{"dup": 3}, {"dup": True}, {"retain": True}, {"received": "now"}, {"received": 2**62}, {"received": None}],

@@ -6,7 +6,6 @@ import datetime as dt
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,16 +247,6 @@ def test_a_repeated_hour_follows_the_settings_and_a_skipped_hour_is_rejected(amb
         ]  # fmt: skip
 
 
-def test_labels_of_categories_are_the_numbers_of_their_states() -> None:
-    space = StateSpace((), categories=("sleep", "walk"))
-    given = [row(value=one) for one in ("walk", " sleep ", "swim", 1, "half \ud800", None)]
-    (batch,) = gathered(*given, space=space)
-    assert batch.column("value").to_pylist() == [1.0, 0.0, -1.0, -1.0, -1.0, None]
-    assert space.are_states(np.array([1.0, 0.0, -1.0, 1.0])).tolist() == [True, True, False, True]
-    (batch,) = gathered(pl.DataFrame(given[:2]), space=space)
-    assert batch.column("value").to_pylist() == [1.0, 0.0]
-
-
 CODES = StateSpace((), categories=("1", "0", "true", "0.5"))
 
 
@@ -315,23 +304,6 @@ def test_codes_have_the_same_states_in_rows_frames_tables_and_files(
         (batch,) = gathered(*given, space=space)
         assert outcomes(batch, space) == expected
     assert of_parquet(tmp_path, table["value"], space) == expected
-
-
-def test_mixed_codes_and_booleans_are_labels_by_what_they_are() -> None:
-    values = [1, 1.0, np.int8(0), np.float32(0.5), Decimal(1), Fraction(1), True, np.array([True])[0], False]
-    values += [10**30, 10**400, 2**63, float("nan"), Decimal("NaN"), "1"]
-    (batch,) = gathered(*(row(value=one) for one in values), space=CODES)
-    unknown, missing = "unknown-label", "missing-value"
-    assert outcomes(batch, CODES) == [
-        *("1", "1", "0", "0.5", "1", "1", "true", "true", unknown),
-        *(unknown, unknown, unknown, missing, missing, "1"),
-    ]
-    flags = pa.table({"series": ["m1"] * 3, "time": [START] * 3, "value": [True, False, None]})
-    halves = pa.table({"series": ["m1"] * 2, "time": [START] * 2, "value": pa.array(np.array([1, np.nan], np.float16))})
-    assert outcomes(gathered(flags, space=CODES)[0], CODES) == ["true", unknown, missing]
-    assert outcomes(gathered(halves, space=CODES)[0], CODES) == ["1", missing]
-    (batch,) = gathered(row(value=[1]), row(value=1j), row(value="1"), space=replace(CODES, other="0"))
-    assert rejects(batch) == {unknown: [True, True, False]}
 
 
 @pytest.mark.parametrize("blank", ["", "  ", None])
