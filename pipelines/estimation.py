@@ -259,8 +259,8 @@ def _drawn(
     roster = read_roster(settings, grouped=False)
     # not while the ledger is locked
     counts = transitions_in(settings, window.start, window.stop, () if roster is None else roster.series)
-    missing = settings.missing == "state"
-    if not counts.visits[:, : settings.space.size - missing].any():
+    filled = settings.space.gap_state is not None
+    if not counts.visits[:, : settings.space.bins].any():
         raise _nothing("no reading counts in the slots of model.estimate.over; check them, or wait for their readings")
     if word.history_lost:
         forget(address)
@@ -275,7 +275,7 @@ def _drawn(
 
         def draw() -> NoisyBlock:
             noisy = release_counts_at(
-                counts, held.query.scale, start=window.start, stop=window.stop, missing_state=missing
+                counts, held.query.scale, start=window.start, stop=window.stop, missing_state=filled
             )
             nothing = np.zeros(len(noisy.table), dtype=np.int64)
             return NoisyBlock(held.query.roster.shard_keys(0, 1), nothing, noisy.table)

@@ -66,6 +66,7 @@ class StateSpace:
         categories: the labels that are states, in their order, instead of edges.
         other: the state of every label that is none of the categories, one of them or a state of its own behind them;
             ``None`` where such a label is no reading.
+        absent: the value of every slot without a reading; ``None`` where such a slot is a gap, or the missing state.
     """
 
     edges: tuple[float, ...]
@@ -74,6 +75,7 @@ class StateSpace:
     names: tuple[str, ...] = field(default=(), compare=False)
     categories: tuple[str, ...] = ()
     other: str | None = None
+    absent: float | None = None
 
     def __post_init__(self) -> None:
         self._check_categories()
@@ -132,6 +134,13 @@ class StateSpace:
     def bins(self) -> int:
         """Number of bins of a value, or of categories."""
         return len(self.all_categories) or len(self.edges) + 1
+
+    @property
+    def gap_state(self) -> int | None:
+        """The state of a slot without a reading; ``None`` where it has none."""
+        if self.absent is not None:
+            return int(self.encode(np.array([self.absent]))[0])
+        return self.bins if self.missing_state else None
 
     @property
     def size(self) -> int:
@@ -215,7 +224,7 @@ class StateSpace:
                 )
             if i and edge <= edges[i - 1]:
                 raise ValueError(f"bins[{i}] is {edge:g}, not above the one before it, {edges[i - 1]:g}; sort them")
-        return self if edges == self.edges else StateSpace(edges, self.unit, self.missing_state)
+        return self if edges == self.edges else StateSpace(edges, self.unit, self.missing_state, absent=self.absent)
 
     def firsts_in(self, finer: StateSpace) -> npt.NDArray[np.int64]:
         """The first state of a finer space in each of the bins of this one, which `merged` made of it."""
@@ -229,7 +238,7 @@ class StateSpace:
         form: dict[str, Any] = {"unit": self.unit, "missing_state": self.missing_state}
         if self.categories:
             return {"categories": list(self.categories), "other": self.other, **form}
-        return {"edges": list(self.edges), **form}
+        return {"edges": list(self.edges), **form, **({} if self.absent is None else {"absent": self.absent})}
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> StateSpace:
@@ -238,7 +247,9 @@ class StateSpace:
         if "categories" in form:
             other = None if form["other"] is None else str(form["other"])
             return cls((), unit, missing, categories=tuple(map(str, form["categories"])), other=other)
-        return cls(tuple(float(e) for e in form["edges"]), unit, missing)
+        absent = form.get("absent")
+        edges = tuple(float(e) for e in form["edges"])
+        return cls(edges, unit, missing, absent=None if absent is None else float(absent))
 
     @classmethod
     def of_row(

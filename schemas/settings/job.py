@@ -377,6 +377,7 @@ class Settings(Document):
             tuple(states.labels),
             tuple(states.categories),
             states.other,
+            None if self.readings is None else self.readings.absent,
         )
 
     @cached_property
@@ -572,15 +573,17 @@ def _check_words(settings: Settings, readings: Readings) -> None:
         )
     if readings.stamps == "end" and readings.length is None:
         raise ValueError("readings.stamps is end, which needs readings.length, what each reading covers")
-    if (register is not None or hold is not None) and settings.missing != "state":
+    if readings.absent is not None and settings.missing != "public":
+        raise ValueError("readings.absent leaves no cell without a value, so missing is left out")
+    if (register is not None or hold is not None) and settings.missing != "state" and readings.absent is None:
         word = "hold" if register is None else "register"
         raise ValueError(
             f"readings.{word} makes it depend on values which cells are missing, so missing: {settings.missing_rule} "
-            "would publish what is hidden; set missing: state, a bin of its own"
+            "would publish what is hidden; set missing: state, a bin of its own, or readings.absent"
         )
-    if settings.states.categories and (of != "last" or register is not None):
+    if settings.states.categories and (of != "last" or register is not None or readings.absent is not None):
         raise ValueError(
-            "slots.of and readings.register are of numbers, and states.categories are labels; leave them out"
+            "slots.of, readings.register and absent are of numbers, and states.categories are labels; leave them out"
         )
 
 

@@ -335,7 +335,7 @@ def check_message(readings: Readings, group: str | None) -> None:
         )
     if readings.select is not None:
         raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
-    if words := [name for name in WORDS if getattr(readings, name) != _default(name)]:
+    if words := [name for name in WORDS if name != "absent" and getattr(readings, name) != _default(name)]:
         raise ValueError(f"readings.{words[0].rstrip('_')} is of files, and the source has messages; leave it out")
     if readings.wide is not None:
         raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
@@ -461,6 +461,10 @@ class Readings(Section):
     )
     hold: Duration | None = Field(
         default=None, description="a value on change holds until the next one of its series, at most so long"
+    )
+    absent: Number | None = Field(
+        default=None,
+        description="value of a slot without a reading while its series is in the roster, in the unit of the edges",
     )
     cell: Literal["latest", "rank"] = Field(
         default="latest", description="of two readings of a slot the latest counts, or that with the higher column rank"
@@ -611,7 +615,7 @@ class Readings(Section):
 
 
 #: The words about several rows of a series.
-WORDS = ("length", "stamps", "register_", "hold", "cell")
+WORDS = ("length", "stamps", "register_", "hold", "cell", "absent")
 
 #: What goes beside a SELECT: how the times and values that it makes are read.
 _BESIDE_SELECT = {"select", "unit", "scale", "time_format", "time_unit", "ambiguous", "pseudonyms", "register", *WORDS}

@@ -399,10 +399,10 @@ class ReleaseHistograms(beam.DoFn):
         # another process may have charged the windows under a newer roster; in this one no query is made
         registration = self._registration = self._store.charge_windows(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]
-        if self._plan.space.missing_state:
-            classes = classes_of(registration)
+        if self._plan.space.gap_state is not None:
+            classes, state = classes_of(registration), bins_of(registration).gap_state
             of_window = [classes.slots_of(self._plan.grid, one.window) for one in held]
-            held = [_with_missing(*one) for one in zip(held, layouts, of_window, strict=True)]
+            held = [_with_missing(*one, state) for one in zip(held, layouts, of_window, strict=True)]
         noisy = NoisyBlocks(self._plan, registration, held)
         drafts = [
             BlockToPublish(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
@@ -422,10 +422,14 @@ class ReleaseHistograms(beam.DoFn):
                 yield TaggedOutput(REFUSED, place.with_value(batch))
 
 
-def _with_missing(held: Held, layout: Layout, slots: Ints) -> Held:
-    """The histograms with one more column for each class of slots: the cells of a key's members without a reading."""
+def _with_missing(held: Held, layout: Layout, slots: Ints, state: int | None) -> Held:
+    """The histograms with the cells of a key's members without a reading, in a bin of theirs or one more."""
     rows, columns = held.counts.shape
     each = held.counts.reshape(rows, len(slots), columns // len(slots))
     missing = np.outer(layout.members(held.shard), slots) - each.sum(axis=2)
+    if state is not None and state < each.shape[2]:
+        each = each.copy()
+        each[:, :, state] += missing
+        return replace(held, counts=each.reshape(rows, columns))
     whole = np.concatenate([each, missing[:, :, np.newaxis]], axis=2)
     return replace(held, counts=whole.reshape(rows, columns + len(slots)))

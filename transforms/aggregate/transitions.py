@@ -184,14 +184,15 @@ class _CountTransitions(beam.CombineFn):
         """
         trace, states, window = _Trace.join(traces), self._space.size, self._scope.window
         slots, path = trace.slots, trace.packed & ((1 << state_bits(states)) - 1)
-        if not (self._space.missing_state and len(slots)):
+        gap = self._space.gap_state
+        if gap is None or not len(slots):
             return slots, np.ones_like(slots), path
         first, stop = (int(slots[0]), int(slots[-1]) + 1) if window is None else window
         # a gap before each reading, and one behind the last
         starts, lengths, found = np.empty((3, 2 * len(slots) + 1), dtype=np.int64)
         starts[0], starts[1::2], starts[2::2] = first, slots, slots + 1
         lengths[1::2], lengths[::2] = 1, np.append(slots, stop) - starts[::2]
-        found[1::2], found[::2] = path, states - 1
+        found[1::2], found[::2] = path, gap
         kept = lengths > 0
         return starts[kept], lengths[kept], found[kept]
 
@@ -225,7 +226,8 @@ class _KeepPaths(_CountTransitions):
             if stop - first > MOST_SLOTS:
                 return None
             # a run of several slots is a gap, which is a state where the missing state is one
-            path = np.full(stop - first, self._space.size - 1 if self._space.missing_state else -1, dtype=np.int8)
+            gap = self._space.gap_state
+            path = np.full(stop - first, -1 if gap is None else gap, dtype=np.int8)
             path[starts - first] = states
             found[name] = Path(first, path)
         return found
@@ -332,9 +334,9 @@ def _silent(space: StateSpace, scope: _Scope) -> TransitionCounts:
     names = tuple(sorted(scope.series or ()))
     counts = np.zeros((len(names), space.size, space.size), dtype=np.int64)
     visits = np.zeros((len(names), space.size), dtype=np.int64)
-    if space.missing_state and scope.window is not None:
+    if (gap := space.gap_state) is not None and scope.window is not None:
         length = scope.window[1] - scope.window[0]
-        counts[:, -1, -1], visits[:, -1] = length - 1, length
+        counts[:, gap, gap], visits[:, gap] = length - 1, length
     return TransitionCounts(names, counts, visits)
 
 
