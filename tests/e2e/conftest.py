@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 T = TypeVar("T")
 
 # shared tests that fail should say with which values
-pytest.register_assert_rewrite(*(f"{__package__}.{name}" for name in ("live_contract", "live_bench", "panes")))
+pytest.register_assert_rewrite(*(f"{__package__}.{name}" for name in ("live_contract", "live_bench")))
 
 
 def servers_required() -> bool:

@@ -351,15 +351,6 @@ class FlinkCluster:
         if wait:
             self._await_taskmanager()
 
-    def kill_pool(self) -> None:
-        """Kill the worker pool, and with it its workers (``kill -9``)."""
-        self._processes.kill("pool")
-
-    def start_pool(self) -> None:
-        """Start a worker pool where none runs, at the same address."""
-        self._start_pool()
-        self._processes.wait_for("pool", "reachable", partial(accepts, self._pool), START_SECONDS)
-
     def kill_jobmanager(self) -> None:
         """Kill the JobManager (``kill -9``), which forgets its jobs."""
         self._processes.kill("jobmanager")

@@ -185,8 +185,6 @@ class Bench:
     def symptom(self) -> str | None:
         """What the runner is known for, if a job shows it: Prism panics when the machine is busy.
 
-        One of the panics is in its timers of processing time, which only windows of tests have (``firings.EARLY``).
-
         Such a job fails by it, or does not bring what is waited for; whatever else is wrong is no symptom.
         """
         told = [

@@ -25,15 +25,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from quiltstream.schemas.digests import stable_hash
 from quiltstream.store import Store
 
 from ..examined import Tally, every
-from ..transforms.truth import cells, histograms
 from .live_bench import (
     DAY,
     DAY_US,
-    EDGES,
     GROUPS,
     HOUR,
     NAMES,
@@ -282,30 +279,6 @@ class LiveContract(ABC):
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 28 * DAY)))
 
-    def test_a_shard_silent_for_weeks_holds_up_no_window_and_may_return(self, bench: Bench, tally: Tally) -> None:
-        bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-25", "lateness": "1h"})
-        shards = {name: stable_hash(name) % 3 for name in NAMES}
-        assert [name for name in NAMES if shards[name] == shards["c"]] == ["c"]
-        assert set(shards.values()) < set(range(3)), "a shard without a series"
-        frame = readings(24.5, seed=13)
-        day = (pl.col("time") - ORIGIN) // DAY_US
-        frame = frame.filter((pl.col("series") != "c") | (day < 1) | (day > 21))
-        bench.expected = truth(frame, range(24))
-        bench.put("0.jsonl", frame.filter(day < 1))
-        job = bench.start()
-        for week in range(3):
-            bench.put(f"{week + 1}.jsonl", frame.filter((day > 7 * week) & (day <= 7 * week + 7)))
-            bench.wait_for(7 * week + 7)
-        # the windows of three weeks are there, before the shard is heard again
-        bench.put("4.jsonl", frame.filter(day > 21))
-        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
-        found = bench.counts()
-        assert found == bench.expected
-        assert [start // DAY for start, name in sorted(found) if name == "c" and not any(found[start, name])] == list(
-            range(1, 22)
-        )
-        tally.take(bench.check(every(DAY, DAY, 24 * DAY)))
-
     # Series that come and go
 
     def test_a_series_that_begins_on_the_third_day_joins_at_its_first_reading(self, bench: Bench, tally: Tally) -> None:
@@ -325,28 +298,6 @@ class LiveContract(ABC):
         # what every window has
         bench.keys = earlier
         tally.take(bench.check())
-
-    def test_a_new_roster_holds_from_the_first_unpublished_window_on(self, bench: Bench, tally: Tally) -> None:
-        bench.keys = SERIES
-        bench.settings()
-        # one that joins sends from the beginning, and one that leaves to the end
-        frame = readings(4.5, seed=15, names=[*NAMES, "f"])
-        stay = {name: [name] for name in NAMES if name != "d"}
-        bench.expected = truth(frame, range(2)) | truth(frame, range(2, 4), stay | {"f": ["f"]})
-        half = ORIGIN + 2 * DAY_US + 12 * HOUR
-        bench.put("0.jsonl", frame.filter(pl.col("time") < half))
-        job = bench.start()
-        bench.wait_for(2)
-        job.kill()
-        published = bench.on_record()
-        roster = bench.folder / "roster.csv"
-        roster.write_text(roster.read_text(encoding="utf-8").replace("d,y\n", "f,x\n"), encoding="utf-8")
-        bench.put("1.jsonl", frame.filter(pl.col("time") >= half))
-        again = bench.run()
-        assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
-        assert bench.counts() == bench.expected
-        bench.keys = stay
-        tally.take(bench.check(earlier=published))
 
     # Death and rivalry
 
@@ -371,41 +322,6 @@ class LiveContract(ABC):
         assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 10 * DAY), earlier=published))
-
-    @pytest.mark.parametrize(
-        "privacy",
-        [{"epsilon": 1.0}, {"epsilon": 1.0, "guarantee": "window", "mechanism": "group-dp", "budget": 100.0}],
-        ids=["one noise", "noise by length"],
-    )
-    def test_local_days_over_a_clock_change_are_published_also_after_a_kill(
-        self, bench: Bench, tally: Tally, privacy: dict[str, Any]
-    ) -> None:
-        # New York's clock goes forward in the night to 2013-03-10
-        starts = [day * DAY + 10 for day in (66, 67, 68)] + [day * DAY + 8 for day in (69, 70)]
-        scheduled = list(pairwise(starts))
-        bench.settings(
-            slots={"interval": "30min", "origin": "2013-01-01T00:00Z", "timezone": "America/New_York"},
-            windows={"size": "day", "start": "2013-03-08", "stop": "2013-03-12"},
-            privacy=privacy,
-        )
-        frame = readings(4.5, seed=310, first=66)
-        found = cells(frame, interval_us=SLOT, origin_us=ORIGIN, edges=EDGES)
-        bench.expected = histograms(found, windows=scheduled, keys=SERIES, bins=len(EDGES) + 1)
-        for day in (66, 67, 68):
-            bench.put(f"{day:02}.jsonl", day_of(frame, day))
-        job = bench.start()
-        bench.wait_for_some(1)
-        job.kill()
-        published = bench.on_record()
-        for day in (69, 70):
-            bench.put(f"{day:02}.jsonl", day_of(frame, day))
-        job = bench.run()
-        assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
-        assert bench.counts() == bench.expected
-        assert [stop - start for start, stop in scheduled] == [48, 48, 46, 48]
-        (short,), (whole,) = ({row.scale for row in bench.rows() if row.slots == slots} for slots in (46, 48))
-        assert (short < whole) if "guarantee" in privacy else (short == whole)
-        tally.take(bench.check(scheduled, earlier=published))
 
     def test_two_jobs_that_race_publish_every_window_once(self, bench: Bench, tally: Tally) -> None:
         bench.settings()

@@ -2,8 +2,7 @@
 
 It is ``quiltstream run --live --json`` but for what the tests need: the noise is left out by the hook of the
 transform's constructor, which no setting reaches, or stamped; what leaves the job is noted beside the settings, in
-``left``, and each call of the reader, in ``calls``; the wall clock of the source may be a file's content, and windows
-may fire panes that the transform does not ask for, which are noted in ``panes``. Errors may be planted.
+``left``, and each call of the reader, in ``calls``; the wall clock of the source may be a file's content.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ def clock_of(path: str) -> int:
 @click.option("--clock", type=_FILE)
 @click.option("--look", type=float, default=0.3)
 @click.option("--end", type=float)
-@click.option("--panes")
 @click.option("--patience", type=float)
-@click.option("--plant")
 def main(
     settings: Path,
     beam_options: tuple[str, ...],
@@ -43,9 +40,7 @@ def main(
     clock: Path | None,
     look: float,
     end: float | None,
-    panes: str | None,
     patience: float | None,
-    plant: str | None,
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
@@ -56,7 +51,6 @@ def main(
     from quiltstream.pipelines.live.watchdog import health_page  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
-    from quiltstream.transforms import private_histograms as publishing  # noqa: PLC0415
     from quiltstream.transforms.sources import reader  # noqa: PLC0415
 
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
@@ -71,14 +65,6 @@ def main(
         waiting.WAIT_S = patience  # how long a worker waits where it is
     if clock is not None:
         reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
-    if panes is not None:
-        import apache_beam as beam  # noqa: PLC0415 - as above
-
-        beam.WindowInto = import_module("firings").firing_windows(panes)  # type: ignore[misc]
-        noted = str(settings.absolute().with_name("panes"))
-        publishing.SortPanes = partial(stamped.NotedPanes, noted)  # type: ignore[misc]
-    if plant is not None:
-        import_module("planted").PLANTED[plant]()
     read = read_settings(settings)
     opts = job.LiveOptions(as_json=True, look_s=look)
     hidden = "private" if noise == "private" else "none"

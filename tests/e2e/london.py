@@ -29,11 +29,6 @@ EDGES = [250.0, 500.0, 1000.0, 2000.0]
 SHUFFLED = dt.timedelta(hours=3)
 
 
-def file_of(shared_data: Path) -> Path:
-    """The file with the readings: ``household``, ``ts`` and ``kwh``."""
-    return shared_data / "lcl2013" / "lcl2013_halfhourly_60hh.parquet"
-
-
 def to_be_sent(file: Path) -> pl.DataFrame:
     """The homes' rows of the days, and of half a day more so that the last window closes, in the order of sending.
 

@@ -97,14 +97,6 @@ class MosquittoBroker:
         """Have it read its passwords and rights anew; whom it does not know any more it disconnects."""
         os.kill(self.pid, signal.SIGHUP)
 
-    def pause(self) -> None:
-        """Hold it still, as a machine that swaps does: connections stay, nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        os.kill(self.pid, signal.SIGCONT)
-
     def close(self) -> None:
         """End it and remove its files."""
         self._processes.close()

@@ -20,12 +20,10 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from quiltstream.privacy.mechanisms.histogram import ExactHistogram
 from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.collect import SortPanes, is_whole, slots_of
 from quiltstream.transforms.plan import Plan
 from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.reader import ReadPart
@@ -165,42 +163,3 @@ def last_calls(path: Path) -> dict[str, Call]:
         return {}
     noted = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
     return {part: Call(float(at), int(pid), word) for at, part, pid, word in noted}
-
-
-class NotedPanes(SortPanes):
-    """A step that notes the panes it is given: shard, window's start, index, timing and whether it is whole by itself.
-
-    A pane that comes again, because its bundle was run again, is noted again.
-    """
-
-    def __init__(self, panes: str, *given: Any) -> None:
-        super().__init__(*given)
-        self._panes = panes
-
-    def process(
-        self,
-        element: tuple[int, Any],
-        window: Any = beam.DoFn.WindowParam,
-        pane: Any = beam.DoFn.PaneInfoParam,
-    ) -> Iterator[Any]:
-        """Note it and take it."""
-        shard, found = element
-        whole = "whole" if is_whole(found, slots_of(self._grid, window).start, pane) else "part"
-        with Path(self._panes).open("ab", buffering=0) as file:
-            timing = PaneInfoTiming.to_string(pane.timing)
-            file.write(f"{shard} {window.start.micros} {pane.index} {timing} {whole}\n".encode())
-        yield from super().process(element, window, pane)
-
-
-#: The panes of each shard in each window, by its start in microseconds, by index: what the runner said of each and
-#: whether it was the whole of the window by itself.
-Fired = dict[tuple[int, int], dict[int, tuple[str, bool]]]
-
-
-def fired(path: Path) -> Fired:
-    """The panes that were noted."""
-    found: Fired = {}
-    for line in path.read_text(encoding="ascii").splitlines():
-        shard, start, index, timing, whole = line.split()
-        found.setdefault((int(shard), int(start)), {})[int(index)] = timing, whole == "whole"
-    return found

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pytest
-from matplotlib.figure import Figure
 
 from .prometheus import Prometheus
 
@@ -143,9 +139,7 @@ def asked(prometheus: Prometheus, begin: float, expression: str, legend: str) ->
     return found
 
 
-def test_every_panel_has_data_and_shows_the_faults_of_the_hour(
-    prometheus: Prometheus, begin: float, tmp_path: Path
-) -> None:
+def test_every_panel_has_data_and_shows_the_faults_of_the_hour(prometheus: Prometheus, begin: float) -> None:
     shown = {
         one["title"]: [asked(prometheus, begin, target["expr"], target["legendFormat"]) for target in one["targets"]]
         for one in PANELS
@@ -167,49 +161,3 @@ def test_every_panel_has_data_and_shows_the_faults_of_the_hour(
     assert at("Windows an hour", "daily: refused", 58) > 0
     assert at("Runs", "Prism", AWAY.start) == 0
     assert at("The source is behind", "Prism", AWAY.stop - 1) > 400
-    draw(shown, begin, tmp_path / "dashboard.svg")
-    assert (tmp_path / "dashboard.svg").stat().st_size > 10_000
-
-
-def draw(shown: dict[str, list[Lines]], begin: float, path: Path) -> None:
-    """The panels with their lines, in their places: what Grafana draws, without Grafana."""
-    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "quiltstream", "font.size": 7}
-    rows = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in PANELS)
-    figure = Figure((12, rows * 0.26))
-    for one in PANELS:
-        place = one["gridPos"]
-        axes = figure.add_axes(
-            (
-                place["x"] / 24 + 0.03,
-                1 - (place["y"] + place["h"] - 1.6) / rows,
-                place["w"] / 24 - 0.045,
-                (place["h"] - 2.9) / rows,
-            )
-        )
-        axes.set_title(one["title"], fontsize=8, loc="left", weight="bold")
-        lines = {name: line for part in shown[one["title"]] for name, line in part.items()}
-        if one["type"] in {"stat", "gauge"}:
-            axes.axis("off")
-            for number, (name, line) in enumerate(lines.items()):
-                value = line[-1][1]
-                said = f"{value:.0%}" if one["fieldConfig"]["defaults"]["unit"] == "percentunit" else f"{value:,.4g}"
-                axes.text(0.02, 0.8 - 0.3 * number, f"{said}   {name}", transform=axes.transAxes, fontsize=9)
-            continue
-        if one["type"] == "state-timeline":
-            for number, (name, line) in enumerate(lines.items()):
-                for value, same in groupby(line, key=lambda pair: pair[1]):
-                    minutes = [(moment - begin) / 60 for moment, _ in same]
-                    color = "#b22222" if value != (one["title"] == "Scrapes") else "#e4efe4"
-                    axes.barh(number, len(minutes), left=minutes[0], align="center", color=color, height=0.8)
-                axes.text(2, number, f" {name}", va="center")
-            axes.set_yticks([])
-        else:
-            for number, (name, line) in enumerate(lines.items()):
-                moments, values = zip(*line, strict=True)
-                style = ("-", "--", ":", "-.")[number % 4]
-                axes.plot([(one - begin) / 60 for one in moments], values, style, linewidth=1, label=name)
-            if all(math.isfinite(value) and value >= 0 for line in lines.values() for _, value in line):
-                axes.set_ylim(bottom=0)
-            axes.legend(fontsize=6, frameon=False, loc="upper left", ncols=2)
-        axes.set_xlim(2, MINUTES - 1)
-    figure.savefig(path, metadata={"Date": None})

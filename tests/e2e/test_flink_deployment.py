@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,18 +20,20 @@ from ..deploy.flink_files import flink_properties, options_of, services
 from ..deploy.prometheus_files import FLINKS, counter, names_in_rules, relabelled, steps_for_flink
 from . import flink
 from .conftest import missing
-from .flink import DIRECT, FlinkCluster, FlinkPrograms, workers_of
+from .flink import DIRECT, FlinkCluster, FlinkPrograms
 from .flink_bench import FlinkBench
 from .installed import installed
 from .live_bench import readings, truth
 from .processes import free_ports
 from .prometheus import Prometheus
-from .test_flink_watchdog import NOBODY
 from .test_live_flink import part
 from .test_live_watchdog import MINUTE
 
 #: Of the shipped configuration, hosts, ports, paths and memory are the test's own.
 OWN = ("jobmanager.", "rest.", "taskmanager.bind", "taskmanager.memory.", "state.", "metrics.reporter.prometheus.port")
+
+#: What the command says when no TaskManager is left.
+NOBODY = "no TaskManager is left in it; start one"
 
 #: Where Flink's reporter is.
 SERVICES = ("jobmanager", "taskmanager")
@@ -124,15 +125,6 @@ class ShippedCluster(FlinkCluster):
         path = ["-cp", jars, main, "--configDir", self._configuration, *arguments, port]
         self._processes.start(name, [self._programs.java, *memory, *flink.QUICK, *flink.JAVA, logs, *path])  # type: ignore[misc]
 
-    def workers(self) -> list[tuple[str, str]]:
-        """The ids of the workers that run, and where each calls its runner, in the order of the ids."""
-        found: list[tuple[str, str]] = []
-        for pid in workers_of(self.pid("pool")):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-                *_, place, name, _ = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
-                found.append((name, place))
-        return sorted(found)
-
 
 @pytest.fixture
 def cluster(flink_programs: FlinkPrograms, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippedCluster]:
@@ -140,17 +132,6 @@ def cluster(flink_programs: FlinkPrograms, monkeypatch: pytest.MonkeyPatch) -> I
     if not installed("reporter").folder.is_dir():
         missing("Flink's reporter is not there (run `.ci/servers.sh flink`)")
     monkeypatch.setattr(flink, "CONFIGURATION", configuration())
-    started = ShippedCluster(flink_programs)
-    yield started
-    started.close()
-
-
-@pytest.fixture
-def roomy(flink_programs: FlinkPrograms, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippedCluster]:
-    """A cluster that has room for two jobs, which the shipped one has not: there the second waits for the first."""
-    text = configuration()
-    assert "taskmanager.numberOfTaskSlots: 1" in text
-    monkeypatch.setattr(flink, "CONFIGURATION", text.replace("numberOfTaskSlots: 1", "numberOfTaskSlots: 2"))
     started = ShippedCluster(flink_programs)
     yield started
     started.close()
@@ -256,30 +237,3 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     bench.wait_for_days(7)
     assert cluster.state(bench.job) == "RUNNING"
     assert bench.counts() == truth(frame, range(7), bench.keys)
-
-
-def test_a_job_keeps_its_workers_when_another_job_is_submitted_and_cancelled(
-    roomy: ShippedCluster, postgres_url: str, tmp_path: Path
-) -> None:
-    frame = readings(5.5, seed=32)
-    first, second = (FlinkBench(tmp_path / name, roomy, postgres_url) for name in ("first", "second"))
-    try:
-        for one in (first, second):
-            one.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-09"}, live={"poll": "2s"})
-            one.put("0.jsonl", part(frame, 0, 1.5))
-            one.submit()
-            one.wait_for_days(1)
-        # Flink numbers workers within a job's classes, which each job brings along
-        both = roomy.workers()
-        assert len(both) > len({name for name, _ in both}), both
-        roomy.cancel(second.job)
-        first.until(lambda: len(roomy.workers()) < len(both), "the workers of the one that was cancelled are gone")
-        kept = roomy.workers()
-        first.put("1.jsonl", part(frame, 1.5, 5.5))
-        first.wait_for_days(5)
-        assert roomy.workers() == kept
-        assert roomy.failures(first.job) == []
-        assert first.counts() == truth(frame, range(5), first.keys)
-    finally:
-        for one in (first, second):
-            one.close()

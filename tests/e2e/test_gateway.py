@@ -111,57 +111,6 @@ def test_a_killed_broker_loses_no_more_of_a_backlog_than_its_configuration_allow
     assert len(lost) <= interval + 2 * window
 
 
-def test_a_hanging_broker_is_disconnected_and_reconnected(mosquitto: MosquittoBroker, start_gateway: Start) -> None:
-    settings = to_folder(mosquitto.port)
-    settings["mqtt"]["keepalive"] = "1s"
-    one = start_gateway(settings)
-    mosquitto.pause()
-    try:
-        one.wait_until("lost", lambda: "is not there any more" in one.log)
-        before = one.log.count("subscribed to")
-    finally:
-        mosquitto.resume()
-    one.wait_until("found again", lambda: one.log.count("subscribed to") > before)
-    Meters(mosquitto.port, range(10)).join()
-    one.wait_until("all acknowledged", lambda: settled(one, 10))
-
-
-def test_messages_of_ten_megabytes_are_dropped_and_counted_without_their_content(
-    mosquitto: MosquittoBroker, start_gateway: Start
-) -> None:
-    one = start_gateway(to_folder(mosquitto.port, rejects="rejects.jsonl"))
-    Meters(mosquitto.port, range(3), size=10_000_000).join()
-    Meters(mosquitto.port, range(3, 10)).join()
-    one.wait_until("all acknowledged", lambda: settled(one, 10))
-    assert one.metrics()['dropped_total{reason="too-large"}'] == 3
-    assert one.stop() == 0
-    assert set(tally_of(records_of(one.folder / "spool"))) == set(range(3, 10))
-    lines = (one.folder / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 3
-    assert all('"reason": "too-large"' in line and '"bytes": 10000000' in line for line in lines)
-    assert all("meters" not in line and "xxx" not in line for line in lines)
-
-
-@pytest.mark.parametrize("retained", ["ignore", "forward"])
-def test_retained_messages_are_ignored_or_flagged(
-    mosquitto: MosquittoBroker, start_gateway: Start, retained: str
-) -> None:
-    import paho.mqtt.publish  # noqa: PLC0415 - here only
-
-    paho.mqtt.publish.single(
-        "meters/m1/readings", b"7|old", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
-    )
-    one = start_gateway(to_folder(mosquitto.port, retained=retained))
-    paho.mqtt.publish.single(
-        "meters/m1/readings", b"8|new", qos=1, retain=True, hostname="127.0.0.1", port=mosquitto.port
-    )
-    one.wait_until("all acknowledged", lambda: settled(one, 1 if retained == "ignore" else 2))
-    assert one.stop() == 0
-    found = {(bytes(one["payload"]), one["retain"]) for one in records_of(one.folder / "spool")}
-    # what is published now is news, also if the broker will retain it
-    assert found == {(b"8|new", False)} | ({(b"7|old", True)} if retained == "forward" else set())
-
-
 def test_a_gateway_at_its_limit_holds_no_more_and_fetches_nothing_again(
     mosquitto: MosquittoBroker, start_gateway: Start
 ) -> None:

@@ -67,14 +67,6 @@ def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
     assert not [one for one in (PASSWORD, "something-else", "another-password") if one in gateway.log + refused.log]
 
 
-def test_two_gateways_with_one_client_id_report_that_the_id_may_be_in_use(broker: Broker, start_gateway: Start) -> None:
-    """A broker that says why it ends the connection ends the gateway; Mosquitto 2.0 says nothing."""
-    one = broker()
-    both = [start_gateway(to_folder(one.port)) for _ in range(2)]
-    told = "does another client use 'gateway-1'?"
-    both[0].wait_until("told", lambda: any(told in gateway.log for gateway in both), 60)
-
-
 def test_by_tls_each_side_is_trusted_by_its_certificate_or_the_setting_is_named(
     broker: Broker, start_gateway: Start, tmp_path: Path
 ) -> None:

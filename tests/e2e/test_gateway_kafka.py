@@ -93,34 +93,6 @@ def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     print(f"of 12,000 messages {sum(found.values()) - 12_000} are there more than once")  # noqa: T201 - what was measured
 
 
-def test_a_cleanly_restarted_kafka_broker_loses_nothing_and_adds_no_duplicate(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
-) -> None:
-    """The producer is idempotent and lives on: a batch that it sends again is known to the broker."""
-    topic = kafka.topic()
-    one = start_gateway(to_kafka(mosquitto, kafka.servers, topic))
-    meters = Meters(mosquitto.port, range(12_000), rate=1_000)
-    one.wait_until("some acknowledged", lambda: one.metrics()["acknowledged_total"] >= 1_000)
-    kafka.stop()
-    one.wait_until("told", lambda: "no broker can be reached" in one.log)
-    one.wait_until("full", lambda: one.metrics()["in_flight"] >= 900)
-    kafka.start()
-    confirmed = meters.join()
-    acknowledged(one, 12_000)
-    metrics = one.metrics()
-    assert one.stop() == 0
-    found = kafka.read(topic)
-    counts = Counter(number_of(message.value()) for message in found)
-    assert confirmed == set(range(12_000))
-    assert counts.keys() == confirmed
-    # nothing is there twice but what the MQTT broker sent again, and that is flagged and counted
-    flagged = Counter(number_of(message.value()) for message in found if dict(message.headers())["mqtt-dup"] == b"1")
-    assert all(times - 1 <= flagged[number] for number, times in counts.items())
-    assert counts.total() - 12_000 <= metrics["duplicates_total"]
-    assert "messages are taken again" in one.log
-    print(f"of 12,000 messages {counts.total() - 12_000} are there more than once")  # noqa: T201 - what was measured
-
-
 def test_a_wrong_password_for_kafka_ends_the_gateway_and_the_right_one_does_not(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:

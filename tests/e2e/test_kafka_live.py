@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
-from ..pipelines.jobs import call, job
-from .kafka import PASSWORD, KafkaBroker
-from .kafka_topics import READINGS, TopicBench, as_it_comes
+from .kafka_topics import TopicBench, as_it_comes
 from .live_bench import HOUR, NAMES, ORIGIN, day_of, readings, truth
 from .test_kafka_source import Real
 from .test_live_watchdog import MINUTE, page_of
@@ -57,18 +53,6 @@ def test_topic_to_topic_equals_the_truth_with_disorder_over_several_partitions(k
     assert not any(held in one for one in rejected for held in (b"{half", b'"soon"'))
     said = [one["text"] for one in job.said if one["kind"] == "warning"]
     assert all("half" not in text for text in said)
-
-
-def test_an_idle_partition_holds_windows_until_idle_has_passed(kafka, bench):
-    topics = TopicBench(kafka, bench, 3)
-    windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
-    topics.settings(windows=windows, live={"poll": "100ms", "idle": "4s"})
-    frame = readings(4.5, seed=23)
-    job = bench.start()
-    # nothing ever comes to partition 2
-    topics.send(frame.sort("time"), lambda name: NAMES.index(name) % 2)
-    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
-    topics.check(frame, 4)
 
 
 def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, bench):
@@ -174,47 +158,3 @@ def test_a_sink_unavailable_beyond_the_delivery_timeout_loses_no_row(kafka, benc
     topics.check(frame, 4)
     assert job.summary["restarts"] == 0
     assert next(one["text"] for one in job.said if one["kind"] == "waiting").startswith("sink: ")
-
-
-STRANGER: dict[str, Any] = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "stranger",
-    "sasl.password": {"env": "QS_TEST_KAFKA"},
-}
-
-GONE = "the topic is not there; make it, or check its name"
-DENIED = "the user may not use the topic; ask for the right to it"
-READ_ONLY = "the user may not write to it; ask for the right to it"
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        *((place, said) for place in ("source", "sink", "rejects") for said in (GONE, DENIED)),
-        ("sink", READ_ONLY),
-        ("rejects", READ_ONLY),
-    ],
-)
-def test_an_unusable_topic_is_named_with_the_next_step_and_nothing_is_charged(
-    kafka: KafkaBroker, tmp_path: Path, prism: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
-) -> None:
-    monkeypatch.setenv("QUILTSTREAM_PRISM", str(prism))
-    monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
-    given: dict[str, Any] = {
-        one: {"servers": kafka.servers, "topic": kafka.topic(1)} for one in ("source", "sink", "rejects")
-    }
-    if said == GONE:
-        given[place]["topic"] = "no-such-topic"
-    else:
-        given[place] |= {"servers": kafka.sasl_servers, "options": STRANGER}
-    topic = given[place]["topic"]
-    if said == READ_ONLY:
-        kafka.allow("stranger", topic, "READ")
-    changes: dict[str, Any] = {name: {"kafka": section} for name, section in given.items()}
-    one = job(tmp_path, readings=READINGS, **changes)
-    done = call("run", "--live", one.settings)
-    assert done.code != 0
-    assert done.said(f"{place}.kafka: topic {topic} at {given[place]['servers']}: {said}"), done.err
-    assert PASSWORD not in done.err + done.out
-    assert not one.ledger.exists()

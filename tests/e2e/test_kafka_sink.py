@@ -80,15 +80,6 @@ def test_rows_refused_by_a_topic_fail_the_bundle(kafka):
         send(away)
 
 
-def test_a_topic_with_foreign_messages_is_refused_as_a_sink(kafka):
-    name = kafka.topic(1)
-    kafka.send(name, [(0, b"a reading")])
-    with pytest.raises(KafkaUnavailableError, match="holds messages that are no releases of quiltstream: name another"):
-        ids_in(Topic(Cluster(kafka.servers), name))
-    with pytest.raises(KafkaUnavailableError, match="the topic is not there"):
-        ids_in(Topic(Cluster(kafka.servers), "no-such-topic"))
-
-
 def test_the_shipped_script_makes_topics_and_leaves_existing_ones_alone(kafka, kafka_jars, tmp_path):
     tools = installed("kafka-tools")
     if not tools.folder.is_dir():

@@ -119,12 +119,6 @@ def test_a_batch_unpacking_above_the_limit_is_reported_and_others_are_read(kafka
     reader.close()
 
 
-def test_an_uncompressed_topic_refuses_a_batch_unpacking_above_the_limit(kafka):
-    topic = kafka.topic(1, compression_type="uncompressed")
-    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
-        kafka.send(topic, [(0, bytes(40_000_000))], **SENDING)
-
-
 def test_a_missing_right_to_read_a_topic_is_reported_until_it_is_granted(kafka, monkeypatch):
     topic = kafka.topic(1)
     monkeypatch.setenv("QS_TEST_KAFKA", PASSWORD)
@@ -171,28 +165,4 @@ def test_a_hanging_or_killed_broker_leaves_every_partition_in_unknown_state(kafk
     assert sorted(read(reader, 100)) == sorted(f"b{n}" for n in range(100))
     settle(reader)
     assert reader.trouble is None
-    reader.close()
-
-
-def test_an_open_transaction_is_reported_with_its_offset_and_an_aborted_one_not_read(kafka, monkeypatch):
-    from confluent_kafka import Producer  # noqa: PLC0415 - an extra
-
-    monkeypatch.setattr("quiltstream.transforms.kafka.source._OPEN_S", 0.0)
-    topic = kafka.topic(1)
-    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
-    producer.init_transactions(30)
-    for name in ("aborted", "held"):
-        producer.begin_transaction()
-        producer.produce(topic, reading(name, 0), partition=0)
-        producer.flush(30)
-        if name == "aborted":
-            producer.abort_transaction(30)
-    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
-    pieces_until(reader, lambda _: reader.trouble is not None)
-    assert str(reader.trouble).startswith(f"{topic}/0: a transaction is open since offset 2; ")
-    assert reader.sources == {f"{topic}/0": Reach.BEHIND}
-    producer.commit_transaction(30)
-    assert read(reader, 1) == ["held"]
-    pieces_until(reader, lambda _: reader.trouble is None)
-    settle(reader)
     reader.close()

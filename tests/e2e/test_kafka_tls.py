@@ -14,7 +14,7 @@ import pytest
 from quiltstream.pipelines.connectors.kafka import patiently
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.settings.secrets import FromEnvironment
-from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError, look
+from quiltstream.transforms.kafka.client import Cluster
 from quiltstream.transforms.kafka.sink import Topic, look_to_write, read_ids
 from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.sinks import release_messages
@@ -112,44 +112,6 @@ def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: Ka
     reader.close()
     with pytest.raises(CommandError, match=said):
         patiently("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
-
-
-def test_a_client_without_a_certificate_is_refused(broker: KafkaBroker) -> None:
-    """Else the certificate of the other tests would show nothing."""
-    nobody = {"security.protocol": "SSL", "ssl.ca.location": str(broker.folder / "ca.pem")}
-    with pytest.raises(KafkaUnavailableError, match="the broker asks for a client's certificate") as told:
-        look(Cluster(broker.tls_servers, nobody), [broker.topic(1)])
-    assert not told.value.passing
-
-
-def test_a_broker_that_asks_for_a_user_is_told_from_one_that_is_away(broker: KafkaBroker) -> None:
-    by_name = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": USER, "sasl.password": PASSWORD}
-    scram, plain = {**by_name, "sasl.mechanism": "SCRAM-SHA-256"}, {**by_name, "sasl.mechanism": "PLAIN"}
-    for servers, given, said in (
-        (
-            broker.sasl_servers,
-            scram,
-            "does not offer the sasl.mechanism of the options; set one that it offers (PLAIN)",
-        ),
-        (broker.servers, plain, "the port does not ask who connects; set security.protocol to PLAINTEXT"),
-        ("no-such-host.invalid:9092", {}, "the name of a broker cannot be resolved"),
-        ("127.0.0.1:1", {}, "no broker answers"),
-    ):
-        with pytest.raises(KafkaUnavailableError) as told:
-            look(Cluster(servers, given), ["t"])
-        assert said in str(told.value)
-        assert PASSWORD not in str(told.value)
-
-
-def test_a_wrong_key_password_is_reported_without_showing_it(
-    broker: KafkaBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv(VARIABLE, "hunter2")
-    reader = feed(cluster, broker.topic(1)).reader(0, BEGIN)
-    pieces_until(reader, lambda _: "the options of Kafka are refused" in (reader.trouble or ""))
-    assert "hunter2" not in str(reader.trouble) + caplog.text
-    reader.close()
 
 
 def test_a_wrong_user_password_is_reported_without_showing_it(

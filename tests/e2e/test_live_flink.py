@@ -23,8 +23,7 @@ from ..examined import Tally, every
 from .flink import FlinkCluster
 from .flink_bench import FlinkBench, held_release
 from .live_bench import DAY, DAY_US, ORIGIN, SERIES, Bench, readings, truth
-from .live_contract import LiveContract, begun_again
-from .panes import in_pieces, most, publish_fired, timings
+from .live_contract import LiveContract
 from .postgres import PostgresServer
 
 DAYS = 8
@@ -47,17 +46,6 @@ class TestFlink(LiveContract):
         assert job.process.returncode == 2
         assert "source.stdin can be read in this process only" in job.err.read_text(encoding="utf-8")
         assert bench.rows() == []
-
-    @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
-    @begun_again
-    def test_every_window_is_recorded_complete_and_once_for_any_panes_of_flink(
-        self, bench: Bench, tally: Tally, firing: str
-    ) -> None:
-        panes = publish_fired(bench, tally, firing, grouped=True)
-        assert "EARLY" in timings(panes)
-        assert most(panes) > 1
-        # of what discards, no pane is the whole of its window
-        assert in_pieces(panes) or firing != "each-discarding"
 
 
 @pytest.fixture

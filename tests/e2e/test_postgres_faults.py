@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -15,7 +14,6 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from quiltstream.store import NoisyBlock, Store
-from quiltstream.store import connection as engines
 from quiltstream.store.errors import StoreAway, StoreBusy, StoreMisplaced, StoreReadOnly, StoreUnavailable
 from quiltstream.store.specs import BlockToPublish
 
@@ -102,58 +100,6 @@ def test_a_server_restarted_under_running_jobs_causes_only_a_retry(
         nursery.close()
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
-def test_a_connection_lost_between_two_transactions_is_replaced_before_use(
-    postgres_url: str, told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server's farewell is seen without asking; after a silence the server is asked, and only then."""
-    asked: list[bool] = []
-
-    def answers(_engine: Any, _connection: Any) -> bool:
-        asked.append(told)
-        return False
-
-    monkeypatch.setattr(engines, "_answers", answers)
-    with new_schema(postgres_url) as url, Store(url, create=True) as store:
-        held = store.register(domain(), query())
-        windows = list(held.query.schedule.windows())
-        backends = [backend_of(store)]
-        if told:
-            with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as other:
-                other.execute("SELECT pg_terminate_backend(%s, 10000)", (backends[0],))
-        else:
-            monkeypatch.setattr(engines, "_SILENCE_S", -1.0)
-            held = store.current(held)
-            monkeypatch.undo()
-        records = store.publish(held, drafts(held, windows[:2]))
-        assert all(record.fresh for record in records)
-        backends.append(backend_of(store))
-        assert backends[0] != backends[1]
-        assert bool(asked) is not told
-        store.publish(held, drafts(held, windows[2:3]))
-        assert backend_of(store) == backends[1]
-
-
-def backend_of(store: Store) -> int:
-    """The server's process for a store's connection."""
-    with store._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
-        return connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_connection_lost_during_a_query_is_reported_and_an_sql_error_is_not(gone: bool) -> None:
-    class Asked:
-        autocommit = False
-        closed = broken = gone
-
-        def cursor(self) -> Any:
-            raise psycopg.OperationalError("no")
-
-    engine = sa.create_engine("postgresql+psycopg://nobody@localhost/nothing")
-    with nullcontext() if gone else pytest.raises(psycopg.OperationalError, match="no"):
-        assert not engines._answers(engine, Asked())  # pyright: ignore[reportPrivateUsage] - the question alone
-
-
 def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgres_url: str) -> None:
     with new_schema(postgres_url) as url, Store(url, wait=30, create=True) as store:
         held = store.register(domain(), query())
@@ -162,45 +108,6 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
             with Store(url, wait=0.2, create=True) as waiting, pytest.raises(StoreBusy):
                 waiting.publish(held, drafts(held))
         whole(store, held, {})
-
-
-def told(store: Store) -> dict[str, str]:
-    """The parameters that hold in a transaction of a store, whatever the session has set."""
-    with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
-        names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout", "extra_float_digits")
-        return {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names}
-
-
-@pytest.mark.parametrize("pooled", [True, False])
-def test_each_transaction_of_a_pooled_connection_has_its_limits(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, pooled: bool
-) -> None:
-    """A pooler gives another connection of the server, whose session was told nothing or something else."""
-    if pooled:
-        monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", property(lambda _: -1))
-    with new_schema(postgres_url) as url, Store(url, wait=7, create=True) as store:
-        held = store.register(domain(), query())
-        limits = {
-            "synchronous_commit": "on",
-            "lock_timeout": "7s",
-            "idle_in_transaction_session_timeout": "10min",
-            "extra_float_digits": "3",
-        }
-        assert told(store) == limits
-        with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to change it
-            connection.exec_driver_sql("SET synchronous_commit = 'off'")
-            connection.exec_driver_sql("SET lock_timeout = 0")
-        assert (told(store) == limits) is pooled
-        assert all(record.fresh for record in store.publish(held, drafts(held)))
-
-
-def test_no_statement_is_prepared_which_another_client_of_a_pooler_would_get(postgres_url: str) -> None:
-    with new_schema(postgres_url) as url, Store(url, create=True) as store:
-        held = store.register(domain(), query())
-        for draft in drafts(held):
-            store.publish(held, [draft])
-        with store._database().read() as connection:  # pyright: ignore[reportPrivateUsage] - to look at it
-            assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one() == 0
 
 
 def test_a_ledger_in_a_database_without_an_encoding_works(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,17 +174,6 @@ def test_a_connection_that_is_refused_is_waited_for_only_where_that_may_pass(
     assert type(error.value) is kind
     assert ("the job stops" in str(error.value)) is not kind.passing
     assert "secret" not in str(error.value)
-
-
-def test_a_statement_that_the_server_cancels_is_no_lock_of_another_process(postgres_url: str) -> None:
-    with new_schema(postgres_url) as url, Store(url, create=True) as store:
-        held = store.register(domain(), query())
-        with store._database().write() as connection:  # pyright: ignore[reportPrivateUsage] - to change it
-            connection.exec_driver_sql("SET statement_timeout = '50ms'")
-        with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as other:
-            other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
-            with pytest.raises(StoreBusy, match="cancelled a statement"):
-                store.publish(held, drafts(held))
 
 
 @pytest.mark.parametrize("digits", [0, -15])

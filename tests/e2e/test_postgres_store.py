@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import threading
-import time
-from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import make_url
 
-from quiltstream.store import Store, StoreMissing, recorded_rows, tables
-from quiltstream.store.errors import ExportError, NotDurableError, StoreBusy, StoreStandby, StoreUnavailable
-from quiltstream.store.registration import Registrar
+from quiltstream.store import Store, StoreMissing, tables
+from quiltstream.store.errors import ExportError, NotDurableError, StoreStandby, StoreUnavailable
 
 from ..store.contract import StoreContract
 from ..store.samples import domain, drafts, query
@@ -47,94 +40,22 @@ def test_a_server_without_durable_commits_is_refused(postgres_url: str) -> None:
         assert store.register(domain(), query()).fresh
 
 
-def test_a_domain_registered_between_two_lookups_is_locked(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = recorded_rows.domain_row
+def test_jobs_that_register_queries_of_new_and_known_domains_at_once_all_succeed(postgres_url: str) -> None:
+    names = ("homes", "flats", "farms")
 
-    with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=0.2, create=True) as other:
-        store.domains()
+    def registered(number: int) -> bool:
+        with Store(url, wait=30.0) as store:
+            name = names[number % 3]
+            return store.register(domain(name), query(f"q{number}", name, share=0.1)).fresh
 
-        def registered_first(connection: Connection, name: str) -> Any:
-            other.register(domain(name, budget=2.0), query(domain=name))
-            return look(connection, name)
-
-        monkeypatch.setattr(recorded_rows, "domain_row", registered_first)
-        with store._database().write() as connection:
-            assert recorded_rows.locked_domain_row(connection, "late")["budget"] == 2.0
-            with pytest.raises(StoreBusy):
-                other.register(domain("late", budget=2.0), query("another", "late"))
-        assert other.register(domain("late", budget=2.0), query("another", "late")).fresh
-
-
-def test_a_decision_about_another_domain_at_the_same_moment_is_no_damage(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look, budgets, deciding = recorded_rows.domain_rows, itertools.count(2), threading.Lock()
-    with new_schema(postgres_url) as url, Store(url, create=True) as store, Store(url, wait=5.0) as other:
-        store.register(domain(), query(windows=2))
-
-        def and_then_decided(connection: Connection, about: Any = None) -> list[Any]:
-            rows = look(connection, about)
-            if deciding.acquire(blocking=False):
-                try:
-                    other.raise_budget("homes", next(budgets))
-                finally:
-                    deciding.release()
-            return rows
-
-        monkeypatch.setattr(recorded_rows, "domain_rows", and_then_decided)
-        held = store.register(domain("flats"), query(domain="flats", windows=2))
-        assert "joins" in store.join(held, [("joins", None)]).query.roster.series
-        assert next(budgets) > 3
-
-
-@contextmanager
-def one_waits(url: str) -> Generator[Callable[[], None]]:
-    """Waits until one job waits for a lock of the server."""
-    with psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as watch:
-
-        def wait() -> None:
-            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-            until = time.monotonic() + 30
-            while watch.execute(waiting).fetchone() != (1,):
-                assert time.monotonic() < until
-                time.sleep(0.01)
-
-        yield wait
-
-
-def test_jobs_that_register_queries_of_a_new_domain_do_not_wait_for_each_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One waits to make a domain that another makes; a third has the domain then, and waits for what the one holds."""
-    look, paused, go_on = recorded_rows.domain_rows, threading.Event(), threading.Event()
-
-    def slowly(connection: Connection, about: Any = None) -> list[Any]:
-        rows = look(connection, about)
-        if threading.current_thread().name.startswith("second") and not paused.is_set():
-            paused.set()
-            assert go_on.wait(60)
-        return rows
-
-    monkeypatch.setattr(recorded_rows, "domain_rows", slowly)
-    with new_schema(postgres_url) as url, ExitStack() as open_stores, one_waits(url) as wait_for_a_lock:
-        stores = [open_stores.enter_context(Store(url, wait=20.0 + n, create=True)) for n in range(3)]
-        stores[0].register(domain("earlier"), query(domain="earlier", share=0.1))
-        second = ThreadPoolExecutor(1, thread_name_prefix="second")
-        third = ThreadPoolExecutor(1, thread_name_prefix="third")
-        with second, third:
-            try:
-                with stores[0]._database().write() as connection:
-                    Registrar(connection).register(domain(), query("first", share=0.1))
-                    late = second.submit(stores[1].register, domain(), query("second", share=0.1))
-                    wait_for_a_lock()
-                assert paused.wait(30)
-                last = third.submit(stores[2].register, domain(), query("third", share=0.1))
-                wait_for_a_lock()
-            finally:
-                go_on.set()
-            assert late.result(60).fresh
-            assert last.result(60).fresh
-        assert {one.name for one in stores[0].summary("homes").queries} == {"first", "second", "third"}
+    with new_schema(postgres_url) as url:
+        with Store(url, create=True) as store:
+            store.domains()
+        with ThreadPoolExecutor(6) as jobs:
+            assert all(jobs.map(registered, range(15), timeout=120))
+        with Store(url) as store:
+            assert [len(store.summary(name).queries) for name in names] == [5, 5, 5]
+            assert store.verify().defects == ()
 
 
 def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_url: str) -> None:

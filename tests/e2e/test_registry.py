@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,8 @@ from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, Regist
 from quiltstream.transforms.kafka.sink import Topic
 from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
 from quiltstream.transforms.payloads import PayloadDecoder
-from quiltstream.transforms.payloads.messages import SourceAwayError
 from quiltstream.transforms.sinks import release_messages
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
-from quiltstream.transforms.sources.progress import Heartbeat
 
 from ..released import batch_from_releases
 from ..transforms.kafka.contract import pieces_until, rows
@@ -196,20 +192,6 @@ def test_confluents_messages_are_read_and_an_unknown_schema_id_is_one_reject(reg
     reader.close()
 
 
-def test_a_schema_that_refers_to_another_is_read(registry, made):
-    confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
-    topic = broker.topic(1)
-    confluents.register("reading", READING)
-    write = confluents.serializer(BATCH, Reading="reading")
-    sent = [[record(f"m{n}", n), record(f"m{n}", n + 0.5)] for n in range(20)]
-    broker.send(topic, [(0, write(topic, {"first": two[0], "readings": two})) for two in sent])
-    reader = follow(RegistrySchemas(registry.url, client=made), broker, topic, "readings[*].")
-    pieces = pieces_until(reader, lambda all_: rows(all_) == 40)
-    assert found(pieces) == sorted((one["series"], float(one["value"])) for two in sent for one in two)
-    assert rejected(pieces) == []
-    reader.close()
-
-
 def test_messages_wait_while_the_registry_is_unavailable(own_registry, made):
     registry = own_registry
     confluents, broker = Confluents(made({"url": registry.url})), FakeBroker()
@@ -240,14 +222,6 @@ def test_messages_wait_while_the_registry_is_unavailable(own_registry, made):
     assert rejected(pieces) == []
     assert reader.trouble is None
     reader.close()
-
-
-def test_an_address_without_a_registry_is_reported_and_loses_no_message(registry, made):
-    number = Confluents(made({"url": registry.url})).register("reading", READING)
-    with pytest.raises(LookupError):
-        RegistrySchemas(registry.url, client=made)(NOBODYS)
-    with pytest.raises(SourceAwayError, match=r"it answers with 404; check registry.url; messages wait for it"):
-        RegistrySchemas(registry.host, client=made)(number)
 
 
 def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_bytes(registry, made):
@@ -298,30 +272,6 @@ def test_a_registry_without_the_schema_stops_the_job_before_a_row_is_sent(regist
         elsewhere.head(RELEASES.avro)
     assert not told.value.passing
     assert values_in(broker, topic) == []
-
-
-def test_rows_wait_while_the_registry_hangs_and_are_sent_unchanged(registry, made):
-    broker = FakeBroker()
-    topic = broker.topic(1)
-    worker = to(registry, made, broker, topic)
-    send(worker)
-    registry.hang()
-    try:
-        send(worker)  # who has the number goes on
-        waiting = threading.Thread(target=send, args=[to(registry, made, broker, topic)])
-        waiting.start()
-        until = time.monotonic() + 60
-        while not Heartbeat.complaints():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        said = f"sink.kafka: topic {topic} at fake:9092: the schema registry {registry.url}: it does not answer"
-        assert Heartbeat.complaints()["sink.kafka"].startswith(said)
-        assert len(values_in(broker, topic)) == 2 * len(ROWS)
-    finally:
-        registry.go_on()
-    waiting.join(60)
-    assert Heartbeat.complaints() == {}
-    assert values_in(broker, topic) == values_in(broker, topic)[: len(ROWS)] * 3
 
 
 def _number(payload: bytes) -> int:

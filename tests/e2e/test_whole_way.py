@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.pipelines import data
+
 from ..examined import Tally
 from .flink import FlinkCluster
 from .kafka import KafkaBroker
-from .london import HOMES, WINDOWS, file_of, plain_counts
+from .london import HOMES, WINDOWS, plain_counts
 from .mosquitto import MosquittoBroker
 from .whole_way import (
     Way,
@@ -39,10 +41,9 @@ def way(
     kafka: KafkaBroker,
     flink_cluster: FlinkCluster,
     postgres_url: str,
-    shared_data: Path,
     tmp_path: Path,
 ) -> Iterator[Way]:
-    made = Way(mosquitto, kafka, flink_cluster, postgres_url, file_of(shared_data), tmp_path)
+    made = Way(mosquitto, kafka, flink_cluster, postgres_url, data.path("lcl2013_halfhourly_60hh.parquet"), tmp_path)
     yield made
     made.close()
 

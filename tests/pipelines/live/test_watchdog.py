@@ -81,6 +81,7 @@ def test_remote_readers_are_watched_by_the_counters_of_the_runner(poll_s: float,
 
 def test_a_source_is_silent_by_its_looks_and_not_between_them() -> None:
     post = Post(PollingPolicy(begin_us=0, poll_s=60.0))
+    heard = post.at
     for _ in range(10):
         heard = looked = post.at
         for _ in range(6):

@@ -46,13 +46,13 @@ from quiltstream.transforms.completeness import (
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
-from ...e2e.firings import EACH, FIRINGS, LATE, firing_windows
 from ...examined import Tally as Examinations
 from ..sources.feed import feed
 from ..sources.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
 from ..sources.test_live_faults import counted, play
 from ..sources.test_live_faults import whole as whole_after
 from ..test_histograms import DAY, ORIGIN, batches
+from .firings import EACH, FIRINGS, LATE, firing_windows
 
 DAYS = 2
 NOW = ORIGIN + 1_000 * HOUR
