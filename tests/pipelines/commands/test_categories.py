@@ -113,14 +113,7 @@ def test_other_categories_in_one_domain_are_refused(tmp_path: Path) -> None:
         ({"readings": {"series": "meter", "time": "ts", "value": "kwh", "scale": 2}}, "readings.scale is of numbers"),
         ({"readings": {"series": "meter", "time": "ts", "value": {"register": {"column": "kwh"}}}},
          "readings.value is a register, whose rise is a number"),
-        ({"bins": [0.5]}, "bins is edges, and states.categories has none"),
         ({"states": {"categories": ["sleep"]}}, "states.categories is one label"),
-        ({"states": {}}, "states.edges is missing"),
-        ({"states": {"categories": ["a", "b"], "edges": [1]}}, "leave states.edges, states.labels and states.unit out"),
-        ({"source": {"kafka": {"servers": "localhost:9092", "topic": "t"}}, "rejects": None},
-         "states.categories are read from files"),
-        ({"readings": {"series": "meter", "time": "ts", "value": "kwh", "until": "end", "wide": {"columns": "times"}}},
-         "readings.until is set, and a cell of readings.wide is no interval"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_categories_are_refused_at_load(

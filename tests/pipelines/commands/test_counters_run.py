@@ -7,12 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import pytest
-
 from quiltstream.pipelines.commands.fit import transitions_in
 from quiltstream.pipelines.commands.run import publish
-from quiltstream.pipelines.connectors.live import live_source
-from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms import PrivateHistograms
 
@@ -81,9 +77,3 @@ def test_a_model_is_fitted_to_the_differences(tmp_path: Path) -> None:
     assert loads.counts.sum() > 2_000
     assert rises.counts.tolist() == loads.counts.tolist()
     assert rises.visits.tolist() == loads.visits.tolist()
-
-
-def test_a_live_job_over_files_refuses_counters(tmp_path: Path) -> None:
-    (_, made) = jobs(tmp_path)
-    with pytest.raises(SettingsError, match=r"readings\.value is a register.*quiltstream run without --live"):
-        live_source(read_settings(made.settings))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.drift import stretch_of, stretches_by
 from quiltstream.privacy import DobrushinBounds, MarkovChain
 from quiltstream.schemas.model_file import Model, Provenance
-from quiltstream.schemas.settings.job import load_settings
 from quiltstream.schemas.states import StateSpace
 
 from ..jobs import Job, call, job, readings
@@ -74,26 +71,3 @@ def test_why_no_stretch_can_be_judged_is_said(tmp_path: Path) -> None:
     for one, why in ((coarse, "bins are several states each"), (other, "a belief of kind dobrushin-bounds")):
         call("run", one.settings).ended(0)
         call("ledger", "drift", one.settings, "streets", "daily").ended(2, why)
-
-
-def test_stretches_are_weeks_of_whole_windows() -> None:
-    for size, lengths in (("day", [336, 334, 336, 336]), ("3d", [432] * 4)):
-        settings = load_settings(
-            f"""
-slots: {{interval: 30min, origin: 2013-01-01, timezone: Europe/London}}
-states: {{edges: [500], unit: W}}
-windows: {{size: {size}, start: 2013-03-23, stop: 2013-06-30}}
-model: {{pi_min: 0.05, gap: 0.3}}
-privacy: {{epsilon: 1}}
-query: q
-domain: d
-ledger: sqlite:///x.db
-"""
-        )
-        schedule, grid = settings.schedule, settings.grid
-        found = [stretch_of(schedule, grid, number) for number in (1, 2, 3, 4)]
-        assert [len(one) for one in found] == lengths
-        assert all(one.stop == other.start for one, other in pairwise(found))
-        for number, one in enumerate(found, 1):
-            assert stretches_by(schedule, grid, one.stop - 1) == number - 1
-            assert stretches_by(schedule, grid, one.stop) == number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands.fit import check, said_of
+from quiltstream.pipelines.commands.fit import check
 from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
@@ -95,35 +94,13 @@ def test_a_list_of_series_and_the_times_select_the_history(tmp_path: Path) -> No
     assert model.belief["transition"] == chain_of(chosen, {"m5", "m6"})
 
 
-def test_the_diagnostics_and_the_picture_describe_the_belief(tmp_path: Path) -> None:
-    done = call("fit", job(tmp_path, model="model.json").settings, *POOLED)
-    found = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
-    diagnostics = found["diagnostics"]
-    assert sum(diagnostics["visits"]) == 6 * 48 * 8
-    assert diagnostics["rarest_visits"] == min(diagnostics["visits"])
-    assert diagnostics["pi_min"] == min(diagnostics["stationary"])
-    assert (diagnostics["multiplicity"], diagnostics["period"], diagnostics["irreducible"]) == (1, 1, True)
-    assert found["provenance"]["outside"] > 0
-    for text in ("2000 W and above", "sigma", "quilt", f"{found['provenance']['outside']} of the 6 series"):
-        assert done.said(text), text
-
-
-def test_few_visits_of_the_rarest_state_are_warned_of(tmp_path: Path) -> None:
-    made = job(tmp_path, readings(days=1, homes=["m1", "m2"]), model="model.json")
-    call("fit", made.settings, *POOLED, "--smoothing", "0.2").ended(0, "the rarest state was visited")
-    assert Model.load(tmp_path / "model.json").provenance.notes
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("settings.yaml", "--exclude-column", "x"), "it names a column of the file of --exclude; give that"),
         (("settings.yaml", "-o", "ledger.db"), "ledger and the model file (-o) name the same file"),
         (("settings.yaml", "-o", "../made/roster.csv"), "roster and the model file (-o) name the same file"),
-        (("settings.yaml", "-o", "settings.yaml"), "the command and the model file (-o) name the same file"),
         (("settings.yaml", "-o", "readings.csv"), "source.csv and the model file (-o) name the same"),
-        (("settings.yaml", "--time", "ts"), "No such option"),
-        (("readings.csv",), "readings.csv"),
         (("settings.yaml", "--only", "nothing.csv"), "cannot be read as a CSV file of series"),
         (("settings.yaml", "--start", "2030-01-01"), "none of the 0 series"),
         (("settings.yaml", "--smoothing", "-1"), "smoothing"),
@@ -137,10 +114,6 @@ def test_an_impossible_fit_exits_with_code_2(
     before = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()}
     call("fit", *words).ended(2, message)
     assert {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
-
-
-def test_settings_with_bounds_by_hand_need_a_place_for_the_model(tmp_path: Path) -> None:
-    call("fit", job(tmp_path).settings).ended(2, "say with -o where the model is to be written")
 
 
 def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(tmp_path: Path) -> None:
@@ -161,12 +134,10 @@ def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("m1\nm2\n", "its first line must be a header; it has 1 column, none of them 'series' or 'meter'"),
-        ("street,home\nx,m1\n", "it has 2 columns, none of them 'series' or 'meter'"),
-        ("series\nM1\nM2\n", "none of the 2 series it lists is among the 6 of the history, so it chooses nothing"),
-        ("", "it has 0 columns"),
+        ("m1\nm2\n", "its first line must be a header"),
+        ("series\nM1\nM2\n", "none of the 2 series it lists is among the 6 of the history"),
     ],
-    ids=["no header", "other columns", "other names", "empty"],
+    ids=["no header", "other names"],
 )
 def test_a_list_matching_no_series_is_refused_and_not_quoted(
     tmp_path: Path, option: str, content: str, message: str
@@ -180,12 +151,6 @@ def test_a_list_matching_no_series_is_refused_and_not_quoted(
     assert not (tmp_path / "model.json").exists()
 
 
-def test_the_model_records_the_digests_of_its_source_files(tmp_path: Path) -> None:
-    call("fit", job(tmp_path, model="model.json", source={"csv": "read*.csv"}).settings, *POOLED)
-    digest = hashlib.blake2b((tmp_path / "readings.csv").read_bytes(), digest_size=16).hexdigest()
-    assert Model.load(tmp_path / "model.json").provenance.source_digests == (digest,)
-
-
 def test_a_class_of_most_series_is_fitted_with_its_noise_and_coverage(leveled: tuple[Done, Job]) -> None:
     done, made = leveled
     assert done.code == 0, done.err
@@ -197,83 +162,28 @@ def test_a_class_of_most_series_is_fitted_with_its_noise_and_coverage(leveled: t
     assert model.provenance.text.startswith("contraction class, cover 0.7, 10 pseudo-visits")
     for _, eta in (*bounds.forward, *bounds.backward):
         assert eta == round(eta, 4)
-    for text in (
-        "it loses at most epsilon with probability about 5/7 = 0.71",
-        "6 of the 6 series have fewer than 2,500 transitions, 50 for each of the 50 visits of the pooled rows",
-        "against someone who believes a chain with these mixing rates",
-        "Holidays and seasons are regimes that no chain of this class knows",
-        "forward-backward at epsilon 1",
-        model.model_id,
-        "the settings say privacy.mechanism: mqm-approx, which needs quilts, and this belief has none",
-    ):
-        assert done.said(text), text
     others = model.diagnostics["cover"]["others"]
     assert others["least"] <= others["own"] <= min(others["mqm-exact"], model.diagnostics["cover"]["sigma"])
     assert others["mqm-exact"] <= others["mqm-approx"]
-    assert done.said(f"mqm-exact {others['mqm-exact']:.4g} for the list of these chains")
     assert not any(home in (made.folder / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
-def test_a_fit_reports_the_losses_of_its_history_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
-    done, made = leveled
-    checks = Model.load(made.folder / "model.json").diagnostics["cover"]["checks"]
+def test_a_fit_keeps_the_losses_of_its_history_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
+    checks = Model.load(leveled[1].folder / "model.json").diagnostics["cover"]["checks"]
     assert set(checks) == {"rhythm", "memory", "25 hours", "week"}
     assert {found["series"] for found in checks.values()} == {6}
-    for text in (
-        f"{checks['rhythm']['within']} of the 6 series lose at most epsilon by their own chains with a kernel",
-        f"{checks['memory']['within']} of the 6 series lose at most epsilon by their own chains with a memory of two",
-        f"{6 - checks['25 hours']['within']} of the 6 series lose more against someone who knows which stretches of 25",
-        f"{6 - checks['week']['within']} of the 6 series lose more against someone who knows which stretches of a week",
-        "exact statistics, which no ledger counts",
-    ):
-        assert done.said(text), text
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_are_checked_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 0.2, "mechanism": "forward-backward", "budget": 0.2})
-    done = call("fit", made.settings, "--cover", "0.7").ended(0)
+    call("fit", made.settings, "--cover", "0.7").ended(0)
     cover = Model.load(tmp_path / "model.json").diagnostics["cover"]
     own, sigma = cover["checked"]["own"], cover["checked"]["sigma"]
     assert (cover["checked"]["epsilon"], own["series"]) == (0.2, 6)
     assert sigma > cover["sigma"]
     assert own["within"] >= cover["rank"]  # the class holds so many of these chains
     assert own["largest"] < cover["own"]["largest"]  # a loss at epsilon 0.2, and a sigma at epsilon 1
-    lines = " ".join(done.out.split())
-    assert f"at epsilon 0.2 and its noise, sigma {sigma:.4g}" in lines
-    assert f"own chain {own['within']} of the 6 series lose at most epsilon by their own chains" in lines
-    assert "at epsilon 1, " not in lines.partition("under richer beliefs")[2]
-
-
-@pytest.mark.parametrize(
-    ("slots", "states", "interval_us", "said"),
-    [
-        (200, 2, 7_000_000_000, "the interval does not divide the day"),
-        (
-            200,
-            2,
-            1_000_000,
-            "it would take long for so many series, states and slots of a day; fit fewer series to have it checked",
-        ),
-        (200, 2, 90_000_000_000, "a slot is longer"),
-    ],
-)
-def test_a_skipped_check_has_a_reason(slots: int, states: int, interval_us: int, said: str) -> None:
-    paths = [SeriesPath(0, (np.arange(slots) // 2 % states).astype(np.int8))] * 3
-    found = check(paths, states, interval_us, 5.0)
-    assert said in {one.get("skipped") for one in found.values()}
-    assert all(one.get("skipped") for one in check(None, states, interval_us, 5.0).values())
-
-
-@pytest.mark.parametrize(("days", "checked"), [(7, False), (9, True)])
-def test_a_history_of_one_week_is_not_checked_by_stretches_of_a_week(days: int, checked: bool) -> None:
-    drawn = np.random.default_rng(11)  # the draws only fill the days
-    paths = [SeriesPath(0, drawn.integers(0, 2, 48 * days).astype(np.int8)) for _ in range(3)]
-    found = check(paths, 2, 30 * 60_000_000, 12.0, quick=True)
-    assert found["25 hours"]["series"] == 3
-    assert ("series" in found["week"]) == checked
-    said = dict(said_of(found))["a week"]
-    assert said.startswith("not checked: no series has 10 such stretches") != checked
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
@@ -295,7 +205,7 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
     made = job(
         tmp_path, rows, model="model.json", privacy={"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
     )
-    done = call("fit", made.settings, "--belief", "periodic").ended(0)
+    call("fit", made.settings, "--belief", "periodic").ended(0)
     model = Model.load(tmp_path / "model.json")
     chain = PeriodicChain.from_dict(model.belief)
     # slot 20 of the day in plain Python: 8 days of 6 homes, and 10 visits of the pooled row
@@ -309,41 +219,9 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
         expected = [(counts[x, y] + 10 * pooled[x][y]) / (visits + 10) for y in range(5)]
         assert chain.transitions[20, x].tolist() == pytest.approx(expected, abs=3e-4)
     assert (chain.transitions == chain.transitions.round(4)).all()
-    assert done.said("with a kernel for each of the 48 slots of the day")
-    assert done.said("Holidays and seasons are regimes that this chain does not know")
     call("run", made.settings).ended(0)
     sigma = model.diagnostics["rhythm"]["sigma"]
     assert pl.read_parquet(tmp_path / "releases.parquet")["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_a_rhythm_is_checked_at_the_noise_of_the_settings_epsilon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def noted(*given: Any, **named: Any) -> Any:
-        asked.append(given[3:])
-        return check(*given, **named)
-
-    monkeypatch.setattr("quiltstream.pipelines.commands.fit.check", noted)
-    privacy = {"epsilon": 4.0, "mechanism": "forward-backward"}
-    made = job(tmp_path, model="model.json", states={"edges": [500, 1000], "unit": "W"}, privacy=privacy)
-    done = call("fit", made.settings, "--belief", "periodic").ended(0)
-    dry = json.loads(call("run", "--dry-run", "--json", made.settings).ended(0).out)
-    found = Model.load(tmp_path / "model.json").diagnostics["rhythm"]
-    sigma = found["checked"]["sigma"]
-    assert sigma == pytest.approx(dry["sigma"], rel=2e-3)
-    assert found["sigma"] > 2 * sigma
-    assert asked == [(sigma, 4.0)]
-    assert done.said(f"at epsilon 4 and its noise, sigma {sigma:.4g}")
-
-
-def test_a_rhythm_of_slots_that_do_not_divide_the_day_is_refused(tmp_path: Path) -> None:
-    made = job(tmp_path, model="model.json", slots={"interval": "7h"}, windows={"size": "7h"})
-    call("fit", made.settings, "--belief", "periodic").ended(
-        2, "--belief periodic: slots of 7h do not divide the day; use --belief level"
-    )
 
 
 def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_path: Path) -> None:
@@ -356,7 +234,7 @@ def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_pa
 
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded(tmp_path: Path) -> None:
-    done = call("fit", job(tmp_path, model="model.json").settings, "--belief", "series", "--cover", "0.5").ended(0)
+    call("fit", job(tmp_path, model="model.json").settings, "--belief", "series", "--cover", "0.5").ended(0)
     model = Model.load(tmp_path / "model.json")
     belief = belief_from_dict(model.belief)
     assert isinstance(belief, FiniteClass)
@@ -366,7 +244,6 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
     cover = model.diagnostics["cover"]
     (row,) = (row for row in cover["table"] if row["rank"] == 4)
     assert cover["sigma"] >= row["series_sigma"]
-    assert done.said("against someone who believes one of these chains")
 
 
 @pytest.mark.parametrize(
@@ -374,14 +251,9 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
     [
         (("--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
         (("--certify",), "--certify: it is for --belief pooled"),
-        (("--cover", "0"), "--cover: 0 is not above 0"),
-        (("--belief", "series", "--cover", "many"), "cover: 'many' is no number"),
-        ((), "the largest for this history is --cover 0.85; without a cover, --belief pooled takes one chain"),
-        (("--belief", "periodic", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
-        (("--belief", "periodic", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
+        ((), "the largest for this history is --cover 0.85"),
         (("--belief", "pooled", "--cover", "0.5"), "--cover 0.5: it is for --belief level or series"),
-        (("--cover", "0.5", "--smoothing", "1"), "leave --smoothing out, or give --belief pooled"),
-        (("--belief", "weekly"), "'weekly' is not one of"),
+        (("--cover", "0.5", "--smoothing", "1"), "leave --smoothing out"),
     ],
 )
 def test_a_cover_unattainable_by_the_history_writes_no_model(
@@ -389,18 +261,6 @@ def test_a_cover_unattainable_by_the_history_writes_no_model(
 ) -> None:
     call("fit", job(tmp_path, model="model.json").settings, *words).ended(2, message)
     assert not (tmp_path / "model.json").exists()
-
-
-def test_a_history_of_one_series_is_refused_with_advice_to_fit_one_chain(tmp_path: Path) -> None:
-    words = ("fit", job(tmp_path, readings(homes=["m1"]), model="model.json").settings)
-    call(*words).ended(
-        2,
-        "--cover: 0.9 of a history of 1 series",
-        "with probability 1/2 = 0.500",
-        "the largest for this history is --cover 0.5; without a cover, --belief pooled",
-    )
-    assert not (tmp_path / "model.json").exists()
-    assert call(*words, *POOLED).code == 0
 
 
 def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(

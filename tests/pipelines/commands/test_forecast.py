@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.commands.dry_run import silence_of
 from quiltstream.privacy import DobrushinBounds
 from quiltstream.schemas.model_file import Model, Provenance
-from quiltstream.schemas.settings.job import read_settings
 
 from ..jobs import call
 from ..live_jobs import made
@@ -36,12 +34,6 @@ def test_the_dry_run_of_a_live_job_prints_a_schedule_without_end(
     assert not one.ledger.exists()
 
 
-def test_the_dry_run_of_a_batch_job_prints_an_end_at_the_last_reading(tmp_path: Path) -> None:
-    done = call("run", "--dry-run", made(tmp_path, windows=ENDLESS).settings)
-    assert done.said("to the last reading"), done.out
-    assert done.said("windows.stop: left out, so taken from the data, as public, and frozen by the first run")
-
-
 def test_the_dry_run_promises_no_exit_code_where_the_data_end_the_schedule(tmp_path: Path) -> None:
     windows = {"size": "1d", "every": "12h", "start": "2024-03-01"}
     privacy = {"epsilon": 1.0, "budget": 1.2, "guarantee": "window", "mechanism": "mqm-approx"}
@@ -52,22 +44,9 @@ def test_the_dry_run_promises_no_exit_code_where_the_data_end_the_schedule(tmp_p
     call("run", "--dry-run", nothing.settings).ended(3, "the budget does not allow even the first window")
 
 
-def test_the_dry_run_of_a_live_job_prints_the_configured_end(tmp_path: Path) -> None:
-    done = call("run", "--dry-run", "--live", made(tmp_path).settings)
-    assert done.said("2024-03-01T00:00:00Z to 2024-03-06T00:00:00Z"), done.out
-    assert done.said("the run also compares the sink with the ledger, which a dry run of a live job does not")
-
-
 def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_run(tmp_path: Path) -> None:
     one = made(tmp_path, windows={"size": "1d"})
     call("run", "--dry-run", "--live", one.settings).ended(2, "windows.start is missing: a live source never ends")
-
-
-def test_the_dry_run_of_a_live_job_without_a_roster_reports_joining_series(tmp_path: Path) -> None:
-    one = made(tmp_path, roster=None, group_by=None)
-    call("run", "--dry-run", "--live", one.settings).ended(
-        0, "roster: left out, so taken from the data, as public, window by window"
-    )
 
 
 def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Path) -> None:
@@ -81,18 +60,3 @@ def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Pat
     said = json.loads(done.out)
     assert said["cost"]["quilts"] is None
     assert said["cost"]["loss"] <= 1
-
-
-def test_the_dry_run_of_a_live_job_describes_the_effect_of_silence(tmp_path: Path) -> None:
-    one = made(tmp_path, windows=ENDLESS)
-    settings = read_settings(one.settings)
-
-    def said(idle: str | None) -> str:
-        return silence_of(settings.changed({"live": settings.live.model_copy(update={"idle": idle})}))
-
-    assert said(None).endswith("until its next reading: live.idle is not set")
-    assert "windows wait 2d for a silent source or part (live.idle), and come without it then" in said("2d")
-    assert "shorter" not in said("2d")
-    assert "it is shorter than a slot of" in said("1s")
-    assert call("run", "--dry-run", "--live", one.settings).said("live.idle is not set")
-    assert json.loads(call("run", "--dry-run", "--json", one.settings).out)["silence"] is None

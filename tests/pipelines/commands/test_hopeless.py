@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sqlite3
 from contextlib import closing
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from quiltstream.store.errors import enough_for
 
 from ..jobs import Job, call, change, job
 
@@ -29,14 +26,7 @@ def course(made: Job, *words: str) -> dict[str, Any]:
 
 def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_path: Path) -> None:
     made = job(tmp_path, **ONE)
-    done = call("run", made.settings).ended(2)
-    for text in (
-        "most_error is 0.5: the expected error of a count is",
-        "- a roster with all 6 series in one group: ",
-        "- privacy.mechanism: forward-backward: ",
-        "- or publish it all the same: run --accept-noise",
-    ):
-        assert done.said(text), text
+    done = call("run", made.settings).ended(2, "most_error is 0.5")
     assert not made.ledger.exists()
     assert not made.sink.exists()
     said = course(made)
@@ -131,22 +121,6 @@ def test_a_dry_run_whose_end_depends_on_data_has_exit_code_0(copy: Job) -> None:
     assert (done.code, json.loads(done.out)["run"]["code"]) == (0, None)
 
 
-def test_a_dry_run_of_a_job_that_ends_refuses_topics_as_the_run_does(tmp_path: Path) -> None:
-    made = job(tmp_path, sink={"kafka": {"topic": "t", "servers": "localhost:1"}})
-    dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
-    assert (dry.code, dry.err) == (done.code, done.err)
-    dry.ended(2, "sink.kafka is for live jobs")
-
-
-@pytest.mark.parametrize(
-    ("loss", "budget"), [(1.0, "1"), (2.0, "2"), (0.3, "0.3"), (0.999687546, "0.9997"), (1.23456, "1.235")]
-)
-def test_the_budget_that_is_needed_is_no_larger_than_it_must_be(loss: float, budget: str) -> None:
-    assert enough_for(loss) == budget
-    above = math.nextafter(loss, math.inf)
-    assert above <= float(enough_for(above)) < 1.001 * above
-
-
 def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 0.1})
     dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
@@ -169,18 +143,3 @@ def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(copy:
     assert found[1] == found[2]
     assert call("ledger", "budget", copy.ledger, "streets", found[2], "--yes").code == 0
     assert call("run", copy.settings).said("1 newly on record")
-
-
-def test_a_dry_run_goes_by_the_budget_on_record_and_names_that_of_the_settings(copy: Job) -> None:
-    change(copy, privacy={"epsilon": 1.0, "budget": 3})
-    call("run", "--dry-run", copy.settings).ended(
-        4,
-        "1 on record, 3 in the settings: it allows, on an empty account, the whole schedule",
-        "privacy.budget is 3.0, but on record it is 1.0",
-    )
-
-
-def test_a_remedy_that_leaves_too_much_noise_is_marked_as_not_enough(tmp_path: Path) -> None:
-    said = call("run", "--dry-run", job(tmp_path, most_error=1.0).settings)
-    assert said.said("a roster with all 6 series in one group: 285%, not enough alone - windows.size: ")
-    assert said.said("--cover 0.9`), at best: 5.2% - or publish it all the same")

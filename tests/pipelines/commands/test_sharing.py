@@ -50,26 +50,6 @@ def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: 
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
-def test_the_sink_of_a_renamed_domain_is_refused_first_in_a_dry_run_too(folder: Path, words: tuple[str, ...]) -> None:
-    path = settings(folder, "kept", domain="streets-again", sink={"parquet": "releases.parquet"})
-    call("run", *words, path).ended(
-        2, "sink: the file there holds rows of daily over streets, which this job would replace"
-    )
-
-
-def test_rejects_that_are_something_else_stop_a_dry_run_as_the_run(folder: Path) -> None:
-    path = settings(folder, "elsewhere", rejects={"csv": "roster.csv"}, roster=None, group_by=None, query="other")
-    for words in (("--dry-run",), ()):
-        call("run", *words, path).ended(2, "rejects: ")
-
-
-def test_a_renamed_domain_without_an_end_of_its_windows_is_refused_by_a_dry_run(folder: Path) -> None:
-    path = settings(folder, "open", domain="streets-again", windows={"size": "1d"})
-    for words in (("--dry-run",), ()):
-        call("run", *words, path).ended(4, "it is the same domain under another name")
-
-
-@pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_another_state_process_is_refused_until_the_settings_name_the_other_domain(
     folder: Path, words: tuple[str, ...]
 ) -> None:
@@ -115,8 +95,3 @@ def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(fold
         "both": [{"domain": "streets", "series": 6, "declared": True}],
         "streets": [{"domain": "both", "series": 6, "declared": True}],
     }
-
-
-def test_a_domain_does_not_share_series_with_itself(tmp_path: Path) -> None:
-    made = job(tmp_path, shares_series_with=["streets"])
-    call("run", "--dry-run", made.settings).ended(2, "shares_series_with names 'streets'")

@@ -48,7 +48,6 @@ def test_a_message_is_shown_as_readings_with_the_paths_of_their_fields(tmp_path:
     }
     assert (one["passed"], one["rejected"], one["size"]) == (None, None, 29)
     shown = call("try", settings.settings, *words)
-    assert shown.said("2024-03-01T12:00:00Z 412.5 W (bin ")
     assert shown.said("Nothing was charged or published, and no ledger was opened.")
     assert {path.name for path in tmp_path.iterdir()} == before | {"m.json"}
 
@@ -84,20 +83,6 @@ def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path)
     assert call("try", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
 
 
-def test_a_counter_is_shown_without_differencing_and_names_in_clear(tmp_path: Path) -> None:
-    settings = made(
-        tmp_path,
-        series={"header": "device"},
-        time={"stamp": True},
-        value={"register": {"path": "total", "unit": True}},
-        pseudonyms={"env": "NOT_THERE"},
-        unit="kWh",
-    )
-    (tmp_path / "m.json").write_text('{"total": "1500 Wh"}', encoding="utf-8")
-    (one,) = tried(settings, tmp_path / "m.json", "--header", "device=m1", "--stamp", STAMP)
-    assert one["readings"] == [["m1", STAMP, 1.5]]
-
-
 def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
     settings = made(tmp_path, preset="tasmota")
     (tmp_path / "m.txt").write_text("x", encoding="utf-8")
@@ -111,34 +96,6 @@ def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
     call("try", settings.settings, tmp_path / "gone.txt").ended(5, "gone.txt: cannot be read")
     (tmp_path / "empty.txt").touch()
     assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
-
-
-@pytest.mark.parametrize(("form", "command", "code"), [("jsonl", "check", 2), ("jsonl", "try", 2), ("avro", "try", 0)])
-def test_a_mapping_that_files_of_columns_cannot_serve_is_refused_as_by_a_run(
-    tmp_path: Path, form: str, command: str, code: int
-) -> None:
-    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "m", "r": [{"t": STAMP, "w": 7}]}) + "\n", encoding="utf-8")
-    mapping = {"series": {"path": "id"}, "time": {"path": "r[*].t"}, "value": {"path": "r[*].w"}, "unit": "W"}
-    settings = job(tmp_path, [], source={form: f"one.{form}"}, readings=mapping, rejects=None)
-    done = call(command, settings.settings, *([tmp_path / "one.jsonl"] if command == "try" else [])).ended(code)
-    assert done.said("readings.time is path r[*].t, and the source is files, which have columns") == (code == 2)
-
-
-def test_lines_that_are_tried_as_one_message_are_told_their_payload(tmp_path: Path) -> None:
-    settings = made(tmp_path, series="id", time="ts", value="w")
-    line = json.dumps({"id": "m1", "ts": STAMP, "w": 7})
-    (tmp_path / "m.txt").write_text(f"{line}\n{line}\n", encoding="utf-8")
-    hint = (
-        "it has 2 lines: where a payload has a document in each, set readings.payload: ndjson; where each is a message"
-    )
-    assert call("try", settings.settings, tmp_path / "m.txt").said(f"{hint}, give --lines")
-    assert len(tried(settings, tmp_path / "m.txt", "--lines")) == 2
-    (tmp_path / "m.txt").write_text(f"{line[:-1]}\n{line}\n", encoding="utf-8")
-    assert not call("try", settings.settings, tmp_path / "m.txt").said("ndjson")
-
-
-def test_a_topic_option_is_refused_for_a_source_of_files(tmp_path: Path) -> None:
-    call("try", job(tmp_path).settings, "--from-topic", "1").ended(2, "--from-topic reads source.kafka")
 
 
 def test_the_last_messages_of_topics_are_read_and_nothing_is_committed() -> None:
