@@ -144,15 +144,6 @@ class BeliefContract(OnLedger):
         store.change_belief("homes", joined(SLOWER, model_id="model-3", series_hashes=(hash_of_series(name),)))
         assert store.summary("homes").given_model
 
-    def test_new_provenance_of_a_recorded_belief_is_kept(self, store: Store) -> None:
-        held = store.register(domain(budget=3.0), endless(query()))
-        store.change_belief("homes", joined())
-        store.change_belief("homes", joined(given_model=True, source="in other words"))
-        store.publish(held, drafts(held, windows_of(held, 1)))
-        store.change_belief("homes", joined())
-        assert [entry.given_model for entry in store.entries()] == [True]
-        assert store.summary("homes").given_model
-
     def test_a_belief_that_the_budget_does_not_allow_changes_nothing(self, store: Store) -> None:
         # at the noise of mqm-approx the stream costs .384 of its belief, and .62 of the slower one
         held = store.register(domain(budget=0.4), endless(query()))
@@ -241,19 +232,6 @@ class BeliefContract(OnLedger):
         larger = max(Ledger(chain).replay((t, t + 1, 3.0) for t in range(6)) for chain in (first, second))
         assert larger < 16 < 17.06 - 0.01 < done.after
         assert store.summary("homes").loss >= done.after
-
-    def test_a_switched_belief_holds_for_the_whole_history_only_after_it_is_added(self, store: Store) -> None:
-        held = store.register(domain(budget=9.0), query(share=0.5))
-        store.publish(held, drafts(held, windows_of(held, 3)))
-        late = switched(96 + 3 * 48, SLOWER)
-        store.change_belief("homes", late)
-        done = store.change_belief("homes", joined(SLOWEST))
-        truth = Ledger(BELIEF)
-        truth.switch(96 + 3 * 48, SLOWER)
-        truth.add_belief(SLOWEST)
-        truth.replay(spans(store.entries()))
-        assert done.after == truth.loss > done.before
-        assert [event[0] for event in store.summary("homes").events] == ["belief-switched", "belief-joined"]
 
     def test_a_belief_added_before_a_switch_may_be_added_again(self, store: Store) -> None:
         held = store.register(domain(budget=9.0), query(share=0.5))

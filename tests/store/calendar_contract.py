@@ -221,15 +221,3 @@ class CalendarContract(OnLedger):
         changed.header["lengths"]["46"]["scale_exact"] = "7/2"
         with pytest.raises(RegistrationConflict, match=r"scales\.46"):
             store.register(domain(budget=30.0), changed)
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            by_calendar("week", "2013-03-28", "2013-04-30"),
-            Schedule(48, 48, slot("2013-03-28"), slot("2013-03-28") + 6 * 48, slot("2013-03-28")),
-        ],
-    )
-    def test_another_unit_zone_start_or_length_is_another_query(self, store: Store, other: Schedule) -> None:
-        store.register(domain(), days())
-        with pytest.raises(RegistrationConflict, match=r"windows\.(size|every)"):
-            store.register(domain(), days(other))

@@ -82,16 +82,6 @@ class ContinuityContract(Registered):
             store.domains()
         assert self.is_bare(url)
 
-    def test_a_ledger_removed_under_an_open_store_stops_it_permanently(
-        self, url: str, store: Store, registration: Registration
-    ) -> None:
-        store.publish(registration, first_of(registration, 2))
-        self.vanish(url)
-        for _ in range(2):
-            with pytest.raises(StoreReplaced):
-                store.publish(registration, drafts(registration))
-            assert self.is_bare(url)
-
     def test_another_ledger_at_the_address_is_never_charged(
         self, url: str, store: Store, registration: Registration
     ) -> None:
@@ -125,16 +115,6 @@ class ContinuityContract(Registered):
         with pytest.raises(StoreReplaced, match="older copy or a restored backup is there: entry 3 of domain 'homes'"):
             store.publish(registration, drafts(registration))
         assert len(store.entries()) == 1
-
-    def test_a_copy_without_the_domain_is_an_older_one(
-        self, url: str, store: Store, registration: Registration
-    ) -> None:
-        store.publish(registration, first_of(registration, 2))
-        put_back(url, {name: rows if name == tables.meta.name else [] for name, rows in rows_of_all(url).items()})
-        with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
-            store.publish(registration, drafts(registration))
-        with pytest.raises(StoreReplaced, match=r"entry 2 .* its last one there is number 0"):
-            store.raise_budget("homes", 3.0)
 
     @pytest.mark.parametrize("ask", ["current", "next_start", "summary", "charged", "join", "head", "publish"])
     def test_a_name_missing_in_a_replaced_ledger_is_reported_as_a_replacement(

@@ -36,11 +36,9 @@ class PopulationContract(OnLedger):
             {},
             {"belief": OTHER.to_dict(), "model_id": "another model"},
             {"budget": 9.0, "guarantee": "window", "missing": "break 2h"},
-            {"states": {**SPACE.to_dict(), "unit": "Watt"}},
-            {"grid": {"interval_us": 1_800_000_000, "origin_us": 36_000_000_000}},
             {"shares_with": ("homes",)},
         ],
-        ids=["name", "belief", "budget", "unit of states", "slot 0", "said to be shared"],
+        ids=["name", "belief", "budget", "said to be shared"],
     )
     def test_the_same_domain_under_another_name_is_refused(self, store: Store, changes: dict[str, Any]) -> None:
         held = store.register(domain(), query())
@@ -49,8 +47,6 @@ class PopulationContract(OnLedger):
             store.register(*named("flats", "m3", "m1", "m2", "m9", **changes))
         assert (caught.value.domain, caught.value.other, caught.value.series) == ("flats", "homes", 3)
         assert caught.value.differs is None
-        assert "the same domain under another name" in str(caught.value)
-        assert "set domain to 'homes'" in str(caught.value)
         assert not any(name in str(caught.value) for name in SERIES)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
         assert store.domains() == ("homes",)
@@ -59,9 +55,7 @@ class PopulationContract(OnLedger):
         ("field", "changes"),
         [
             ("states.edges", {"states": OTHER_STATES}),
-            ("missing", {"states": {**SPACE.to_dict(), "missing_state": True}}),
             ("slots.interval", {"grid": {"interval_us": 900_000_000, "origin_us": 0}}),
-            ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )
     def test_another_state_process_of_the_same_series_requires_a_declaration(
@@ -71,8 +65,6 @@ class PopulationContract(OnLedger):
         with pytest.raises(SharedSeries) as caught:
             store.register(*named("gas", **changes))
         assert caught.value.differs == field
-        assert "their losses do not add up" in str(caught.value)
-        assert "set shares_series_with: [homes]" in str(caught.value)
         with pytest.raises(SharedSeries):
             store.register(*named("gas", **changes, shares_with=("flats",)))
         assert store.domains() == ("homes",)
@@ -86,12 +78,6 @@ class PopulationContract(OnLedger):
             again = store.register(*named("gas", "m1", "m2", "m9", **changes, shares_with=words))
             assert again == replace(made, fresh=False)
         assert len(store.summary("gas").events) == 2
-
-    def test_a_sharing_declaration_of_either_domain_holds_for_both(self, store: Store) -> None:
-        store.register(*named("gas", "m1", states=OTHER_STATES, shares_with=("homes",)))
-        assert store.summary("gas").shares == ()
-        store.register(domain(), query())
-        assert store.summary("homes").shares == (Sharing("gas", 1, declared=True),)
 
     def test_series_of_another_domain_join_by_no_roster(self, store: Store) -> None:
         held = store.register(domain(), query())

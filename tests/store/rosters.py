@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, tables
-from quiltstream.store.errors import ChargeMismatch, RegistrationConflict, RosterChanged
+from quiltstream.store.errors import RegistrationConflict, RosterChanged
 from quiltstream.store.specs import Registration
 
 from ..depth import boundaries
@@ -54,12 +52,6 @@ def charged(store: Store) -> list[tuple[int, str]]:
             .order_by(charges.c.window_start)
         )
         return [(row.window_start, row.digest) for row in rows]
-
-
-def recorded(store: Store) -> list[str]:
-    """Digests of all rosters on record."""
-    with rewriting(store) as connection:
-        return sorted(connection.scalars(sa.select(tables.rosters.c.digest)))
 
 
 def rows_of(store: Store) -> list[dict[str, Any]]:
@@ -114,56 +106,6 @@ class RosterContract(OnLedger):
         assert held.series == (*SERIES, "m0", "m9")
         assert charged(store) == [(w.start, r.digest) for w, r in zip(windows, rosters, strict=False)]
         assert [version.start for version in held.versions] == [window.start for window in windows[:4]]
-
-    def test_a_roster_version_without_a_window_keeps_its_series_numbers(self, store: Store) -> None:
-        held = store.register(domain(), query())
-        store.publish(held, drafts(held, windows_of(held)[:1]))
-        stale = store.register(domain(), query(roster=Roster.of([*SERIES, "x"])))
-        held = store.register(domain(), query(roster=Roster.of([*SERIES, "a"])))
-        assert held.series[: len(stale.series)] == stale.series
-        assert held.series == (*SERIES, "x", "a")
-        assert [len(version.roster.series) for version in held.versions] == [5, 6]
-        assert "x" not in held.roster_of(windows_of(held)[1]).series
-
-    def test_series_that_join_one_by_one_leave_no_roster_that_nothing_names(self, store: Store) -> None:
-        held = store.register(domain(), query())
-        windows = windows_of(held)
-        store.publish(held, drafts(held, windows[:1]))
-        stale = store.join(held, [("x0", None)])
-        for number in range(1, 9):
-            held = store.join(held, [(f"x{number}", None)])
-        joined = Roster.of([*SERIES, *(f"x{number}" for number in range(9))])
-        # of the first window, of what was replaced, and the newest
-        assert recorded(store) == sorted(one.digest for one in (Roster.of(SERIES), Roster.of(SERIES).emptied, joined))
-        assert (held.revision, held.series) == (9, (*SERIES, *joined.series[-9:]))
-        assert [held.roster_of(window) for window in windows] == [Roster.of(SERIES)] + [joined] * 5
-        # a worker that holds a replaced version gets the newest one with the refusal
-        store.charge_windows(held, windows[1:2])
-        with pytest.raises(RosterChanged):
-            store.publish(stale, drafts(stale, windows[1:2]))
-        assert store.current(stale) == held
-        store.publish(held, drafts(held, windows[1:3]))
-        held = store.join(store.join(held, [("y", None)]), [("z", None)])
-        assert joined.digest in recorded(store)
-        assert len(recorded(store)) == 4
-        # a change that takes something away leaves what was declared before it
-        held = store.register(domain(), query(roster=JOINED))
-        held = store.register(domain(), query(roster=LEFT))
-        assert {LEFT.digest, JOINED.digest} <= set(recorded(store))
-        store.publish(held, drafts(held))
-        assert charged(store)[1][1] == joined.digest
-        assert store.verify().defects == ()
-
-    def test_a_roster_that_another_query_names_stays_when_series_join(self, store: Store) -> None:
-        first, second = (store.register(domain(), query(name)) for name in ("weekly", "daily"))
-        for number in range(5):
-            first, second = (store.join(one, [(f"x{number}", None)]) for one in (first, second))
-            assert first.query.roster == second.query.roster
-        first = store.join(first, [("y", None)])
-        assert recorded(store) == sorted(
-            one.digest for one in (first.query.roster, first.query.roster.emptied, second.query.roster)
-        )
-        assert store.registered("homes", "daily") == second
 
     def test_a_roster_of_other_groups_is_for_later_windows_and_keeps_groups_a_series(self, store: Store) -> None:
         pairs = [(name, "north" if name < "m3" else "south") for name in SERIES]
@@ -265,61 +207,6 @@ class RosterContract(OnLedger):
         assert seen(store.publish(later, drafts(later, windows[:3]))) == seen(records)
         assert store.charge_windows(old, []) is old
 
-    def test_charged_windows_are_queried_once_also_by_older_registrations(self, store: Store) -> None:
-        old = store.register(domain(), query())
-        windows = windows_of(old)
-        asked: list[str] = []
-
-        def note(*given: Any) -> None:
-            asked.append(given[2])
-
-        store.charge_windows(old, windows[:2])
-        new = store.register(domain(), query(roster=JOINED))
-        frozen = store.charge_windows(new, windows[:3])
-        event.listen(Engine, "before_cursor_execute", note)
-        try:
-            assert store.charge_windows(frozen, [windows[1], windows[2]]) is frozen
-            assert not asked
-            assert store.charge_windows(old, windows[1:3]) == frozen
-            assert asked
-            # what another ledger has charged is not taken for what this one has
-            asked.clear()
-            assert store.charge_windows(replace(frozen, digest="of-another"), []).digest == "of-another"
-            assert not asked
-        finally:
-            event.remove(Engine, "before_cursor_execute", note)
-        with pytest.raises(ChargeMismatch):
-            store.charge_windows(replace(frozen, digest="of-another"), windows[3:4])
-        assert len(store.entries()) == 3
-
-    def test_the_last_writer_appends_without_a_query_and_others_query_first(self, store: Store, url: str) -> None:
-        held = store.register(domain(), query())
-        windows = windows_of(held)
-        asked: list[str] = []
-
-        def note(*given: Any) -> None:
-            asked.append(given[2])
-
-        def statements(one: Store, window: Window) -> int:
-            asked.clear()
-            assert one.charge_windows(held, [window]) is held
-            return len([one for one in asked if not one.startswith("BEGIN")])
-
-        event.listen(Engine, "before_cursor_execute", note)
-        try:
-            # another time to wait is another connection, as of another process
-            with Store(url, wait=29, create=True) as other:
-                other.entries()  # a ledger that is opened is asked more
-                # a look, the account from its beginning, and what each entry takes
-                assert [statements(store, window) for window in windows[:3]] == [1 + 5, 5, 5]
-                assert [statements(other, window) for window in windows[2:4]] == [1, 1 + 5]
-                assert statements(store, windows[3]) == 3
-                assert statements(other, windows[4]) == 5
-                assert [statements(store, windows[4]), statements(store, windows[4])] == [1, 0]
-        finally:
-            event.remove(Engine, "before_cursor_execute", note)
-        assert [entry.window_start for entry in store.entries()] == [window.start for window in windows[:5]]
-
     def test_missing_blocks_follow_the_roster_of_each_window(self, store: Store) -> None:
         old = store.register(domain(), query(shards=16))
         windows = windows_of(old)
@@ -332,15 +219,6 @@ class RosterContract(OnLedger):
         assert len(places(JOINED, windows[1])) > len(places(old.query.roster, windows[1]))
         expected = [place for window in windows[1:] for place in places(JOINED, window)]
         assert list(store.missing(old)) == list(store.missing(new)) == expected
-
-    def test_releases_are_recognised_by_their_ids_under_any_roster(self, store: Store) -> None:
-        held = store.register(domain(), query())
-        store.publish(held, drafts(held, windows_of(held)[:1]))
-        held = store.register(domain(), query(roster=JOINED))
-        store.publish(held, drafts(held))
-        ids = [row["release_id"] for row in rows_of(store)]
-        assert len(set(ids)) == 5 + 5 * 7
-        assert not store.unknown_releases(ids)
 
     def test_releases_are_recognised_while_another_job_changes_the_roster(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -360,6 +238,7 @@ class RosterContract(OnLedger):
         monkeypatch.setattr(Store, "entries", meanwhile)
         assert store.unknown_releases(["0" * 32])
 
+    @pytest.mark.night
     def test_a_worker_killed_at_any_boundary_of_a_roster_change_leaves_old_or_new(
         self, fresh_urls: Iterator[str], nursery: Nursery
     ) -> None:

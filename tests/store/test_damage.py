@@ -106,6 +106,7 @@ ONCE_RAW = [
 ]
 
 
+@pytest.mark.night
 def test_a_value_of_another_type_is_an_error_of_the_store(tmp_path: Path) -> None:
     """Not one of Python, nor of the machine's memory, whatever is asked of the ledger."""
     whole, path = tmp_path / "whole.db", tmp_path / "ledger.db"

@@ -29,12 +29,3 @@ def test_an_id_that_came_later_holds_although_the_clock_was_set_back(tmp_path: P
         assert store.note_source_ids(held, {"meters": "b"}) == {"meters": SourceId("b", 500, replaced=True)}
         store.note_source_ids(held, {"meters": "b"})
         assert len(store.summary("homes").events) == 2
-
-
-def test_source_ids_are_shared_by_queries_of_a_domain_only(tmp_path: Path, at: list[int]) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        store.note_source_ids(store.register(domain(budget=3.0), query()), {"meters": "a"})
-        at[0] = 2_000
-        store.note_source_ids(store.register(domain(budget=3.0), query(name="second")), {"meters": "b"})
-        assert store.source_ids("homes") == {"meters": SourceId("b", 2_000, replaced=True)}
-        assert store.source_ids("streets") == {}

@@ -14,20 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sqlalchemy.exc import DBAPIError
 
-from quiltstream.schemas.ledger import LedgerEntry
-from quiltstream.schemas.releases import RELEASE_SCHEMA, releases_from_batch
-from quiltstream.schemas.roster import Roster
-from quiltstream.schemas.slots import Window
-from quiltstream.store import NoisyBlock, Record, Registration, StoreDamaged, errors
+from quiltstream.store import NoisyBlock, Registration, StoreDamaged, errors
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.connection import explained
-from quiltstream.store.errors import BlockError
-from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import TRANSITIONS, total_is_public
 
-from ..present import present
-from .samples import GRID, block, domain, query
+from .samples import domain, query
 
 COUNTS = hnp.arrays(np.int64, st.tuples(st.integers(0, 4), st.integers(1, 4)))
 
@@ -73,66 +66,6 @@ def registration(**changes: Any) -> Registration:
     return Registration(domain(), spec, spec.digest(domain()), None, 1.0, fresh=False)
 
 
-def entry(held: Registration, window: Window) -> LedgerEntry:
-    return LedgerEntry(
-        entry_id="e",
-        sequence=1,
-        domain="homes",
-        query="weekly",
-        query_digest=held.digest,
-        window_start=window.start,
-        window_stop=window.stop,
-        start_us=GRID.time_of(window.start),
-        stop_us=GRID.time_of(window.stop),
-        decision="charged",
-        epsilon_dp=held.query.epsilon_dp,
-        loss_before=0.25,
-        loss_after=0.5,
-        budget=1.0,
-        rule="a rule",
-        mechanism="mqm-approx",
-        model_id="model-1",
-        given_model=False,
-    )
-
-
-def test_rows_contain_all_release_fields() -> None:
-    roster = Roster((("m1", "north"), ("m2", "north"), ("m2", "south"), ("m3", "south")))
-    held = registration(roster=roster, shards=1)
-    window = Window(96, 144)
-    counts = np.array([[100, -3, 2], [40, 5, 1]])
-    one = NoisyBlock(("north", "south"), np.array([96, 40]), counts, "replayed")
-    batch = rows_of(held, Record(window, 0, entry(held, window), one, fresh=True))
-    assert batch.schema.equals(RELEASE_SCHEMA, check_metadata=True)
-    batch.validate(full=True)
-    north, south = releases_from_batch(batch)
-    assert (north.key, north.key_kind, north.members, south.members) == ("north", "group", 2, 2)
-    assert (north.counts, north.total, north.completeness) == ((100, -3, 2), 96, "replayed")
-    assert sum(present(south.estimate)) == pytest.approx(40)
-    # a row says what one release of it costs; the entry, what the window cost a series in two groups
-    assert north.epsilon_dp == held.query.release_epsilon_dp
-    assert entry(held, window).epsilon_dp == 2 * north.epsilon_dp
-    assert (north.loss_before, north.loss_after, north.query_digest) == (0.25, 0.5, held.digest)
-    assert (north.scale_exact, north.edges, north.unit) == (
-        f"{held.query.scale.numerator}/{held.query.scale.denominator}",
-        (250.0, 500.0),
-        "W",
-    )
-
-
-def test_a_refused_window_has_no_rows() -> None:
-    held = registration()
-    with pytest.raises(BlockError, match="refused"):
-        rows_of(held, Record(Window(96, 144), 0, entry(held, Window(96, 144)), None, fresh=False))
-
-
-def test_a_total_that_is_not_public_makes_no_estimate() -> None:
-    held = replace(registration(shards=1), domain=domain(missing="unheard of"))
-    one = block(held, 0)
-    batch = rows_of(held, Record(Window(96, 144), 0, entry(held, Window(96, 144)), one, fresh=True))
-    assert {(row.total, row.estimate) for row in releases_from_batch(batch)} == {(None, None)}
-
-
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
@@ -159,11 +92,8 @@ def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type
 @pytest.mark.parametrize(
     "error",
     [
-        errors.StoreError("plain"),
         errors.StoreAway("away"),
-        errors.StoreBusy("busy"),
         errors.RegistrationConflict.of("query 'q'", "windows.size", 1, 2, "do this"),
-        errors.ChargeMismatch.of("q", "scale", "1/2", "1/3"),
         errors.BudgetRefused.of("the first window", 0.5, 1.0, 1.2),
     ],
 )
