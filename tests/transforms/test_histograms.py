@@ -271,6 +271,7 @@ def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
     assert PrivateHistograms(model={"pi_min": 0.01, "gap": 0.3}, **fields).plan == PrivateHistograms(job).plan
 
 
+@pytest.mark.night
 def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, tmp_path, monkeypatch):
     few = london.head(20_000)
     names = sorted(few["series"].unique())

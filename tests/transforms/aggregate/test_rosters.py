@@ -176,7 +176,7 @@ def play_changing(events: list[Any], job: Settings, *changes: tuple[int, Callabl
 @pytest.mark.parametrize(
     ("first", "second", "known_before"),
     [
-        (alone("abcdef"), alone("abc"), 0),
+        pytest.param(alone("abcdef"), alone("abc"), 0, marks=pytest.mark.night),
         ({"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]}, 1),
     ],
     ids=["fewer", "groups"],
@@ -227,6 +227,7 @@ def test_a_roster_that_another_replaces_before_a_charge_still_held_in_a_running_
     assert on_record(newer) == rows
 
 
+@pytest.mark.night
 def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monkeypatch):
     frame = readings(4, seed=43, names=ALL)
     windows = {"size": "1d", "every": "6h", "start": "2013-01-01", "stop": "2013-01-05"}
@@ -323,6 +324,7 @@ def test_a_batch_run_publishes_no_window_of_a_roster_that_it_did_not_count_by(tm
 # First sight
 
 
+@pytest.mark.night
 def test_a_live_job_without_a_roster_adds_series_at_their_first_reading(tmp_path):
     frame = readings(4, seed=36, names=ALL).filter(
         # e comes on the third day, f on the fourth, and a leaves after the first

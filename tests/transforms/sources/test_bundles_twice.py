@@ -108,6 +108,7 @@ class Twice:
         return finished
 
 
+@pytest.mark.night
 def test_every_bundle_that_collects_sorts_or_sums_is_run_twice_and_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

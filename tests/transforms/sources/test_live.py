@@ -57,7 +57,7 @@ SLIDING = {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01
         ({}, DAILY_WINDOWS, SERIES, 3, 7, True),
         ({"group_by": "group"}, DAILY_WINDOWS, GROUPS, 2, 14, False),
         ({"windows": SLIDING}, [(h * 24, h * 24 + 2 * DAY) for h in range(5)], SERIES, 3, 7, True),
-        ({"missing": "state"}, DAILY_WINDOWS, SERIES, 1, 3, True),
+        pytest.param({"missing": "state"}, DAILY_WINDOWS, SERIES, 1, 3, True, marks=pytest.mark.night),
     ],
     ids=["series", "groups", "sliding", "missing"],
 )

@@ -225,7 +225,9 @@ def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     whole(job, [tmp_path], frame, GROUPS, tally)
 
 
-@pytest.mark.parametrize("step", [EncodeCells, ChargeAndCount], ids=["encoding", "counting"])
+@pytest.mark.parametrize(
+    "step", [pytest.param(EncodeCells, marks=pytest.mark.night), ChargeAndCount], ids=["encoding", "counting"]
+)
 def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, step: type[EncodeCells | ChargeAndCount]
 ) -> None:
