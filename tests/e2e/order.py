@@ -13,7 +13,6 @@ LONGEST = (
     "test_whole_way.py",
     "test_flink_deployment.py",
     "test_flink_cancel.py",
-    "test_kafka_flink.py",
     "test_kafka_live.py",
     "test_live_memory.py",
     "test_orphans.py",

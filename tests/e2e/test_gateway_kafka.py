@@ -44,27 +44,6 @@ def acknowledged(one: GatewayProcess, count: int) -> None:
     one.wait_until(f"{count} acknowledged", all_there, 90)
 
 
-def test_messages_are_delivered_with_key_headers_and_body(
-    mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
-) -> None:
-    topic = kafka.topic()
-    one = start_gateway(to_kafka(mosquitto, kafka.servers, topic, key={"level": 2}))
-    Meters(mosquitto.port, range(1_000)).join()
-    acknowledged(one, 1_000)
-    assert one.stop() == 0
-    found = kafka.read(topic)
-    assert sorted(number_of(message.value()) for message in found) == list(range(1_000))
-    for message in found:
-        name = f"m{number_of(message.value()) % 50}"
-        headers = dict(message.headers())
-        assert message.key() == name.encode()
-        assert headers["mqtt-topic"] == f"meters/{name}/readings".encode()
-        assert (headers["mqtt-dup"], headers["mqtt-retain"]) == (b"0", b"0")
-        assert abs(int(headers["mqtt-received-us"]) / 1e6 - time.time()) < 600
-    places = {(message.key(), message.partition()) for message in found}
-    assert len(places) == 50
-
-
 def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     mosquitto: MosquittoBroker, kafka: KafkaBroker, start_gateway: Start
 ) -> None:

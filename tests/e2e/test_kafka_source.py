@@ -88,16 +88,6 @@ def feed(cluster: Cluster, topic: str) -> KafkaPartitions:
     return KafkaPartitions(cluster, (topic,), JsonMessages(), discover_s=0.2)
 
 
-def test_a_message_of_ten_megabytes_is_read_and_those_after_it(kafka):
-    topic = kafka.topic(1)
-    large = reading("x" * 10_000_000, 0)
-    kafka.send(topic, [(0, large), (0, b"{" * 10_000_000), (0, reading("small", 0))])
-    reader = feed(Cluster(kafka.servers), topic).reader(0, BEGIN)
-    pieces = pieces_until(reader, lambda pieces: rows(pieces) == 2)
-    assert [row["size"] for one in pieces for batch in one.rejects for row in batch.to_pylist()] == [10_000_000]
-    reader.close()
-
-
 #: A message of this size is packed into some 30 kB, which any broker takes.
 BOMB = 300_000_000
 SENDING = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 2_000_000}

@@ -164,6 +164,7 @@ def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkey
     assert not made.sink.exists()
 
 
+@pytest.mark.night
 def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_path: Path) -> None:
     """Apart, each has a whole account, and nothing tells; where one meets what the other left, it stops."""
     made = job(tmp_path)
@@ -283,6 +284,7 @@ def test_an_unreadable_continuity_file_is_not_treated_as_missing(tmp_path: Path)
     assert call("run", made.settings, "--history-lost").said("History lost: by the operator's word")
 
 
+@pytest.mark.night
 def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)

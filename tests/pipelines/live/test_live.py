@@ -93,6 +93,7 @@ def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
     assert run(one).code == 0
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize("lost", [0, 4])
 def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: Path, lost: int) -> None:
@@ -170,6 +171,7 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
     graph.follower.close()
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_windows_charged_by_an_unfinished_job_are_counted_apart_from_new_ones(tmp_path: Path) -> None:
     one = made(tmp_path)

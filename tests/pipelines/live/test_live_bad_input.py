@@ -81,6 +81,7 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 # Lateness
 
 
+@pytest.mark.night
 def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path) -> None:
     """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
     first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
