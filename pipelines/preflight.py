@@ -40,6 +40,10 @@ class Way(Protocol):
         """See that the runner can read the source, and that secrets are there."""
         ...
 
+    def look_at(self, settings: Settings, source: Any) -> None:
+        """Refuse a source by its first readings, once it is sure that the ledger can be written."""
+        ...
+
     def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
         """The names of the releases in the sink which may be on no record."""
         ...
@@ -108,4 +112,5 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
         ids = way.unknown_ids(settings, store)
     unknown, lost = known_history(settings, memory, ids, history_lost=word.history_lost, forgiven=word.forgiven)
     check_ledger(plan.address)
+    way.look_at(settings, source)
     return Preflight(settings, plan, source, memory, unknown, lost, emptied)

@@ -197,6 +197,10 @@ class _Batch:
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
         """Files need nothing."""
 
+    def look_at(self, settings: Settings, source: ReadReadings) -> None:
+        """Refuse files in which many slots have several readings."""
+        refuse_crowded_files(settings, source)
+
     def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
         """The names of the releases in the sink's file."""
         del store
@@ -205,9 +209,7 @@ class _Batch:
 
     def source(self, settings: Settings, plan: Plan) -> ReadReadings:
         """The reading of the files, which are found, and whose headers are checked, now."""
-        source = read_source(settings, plan.group_column, plan.schedule)
-        refuse_crowded_files(settings, source)
-        return source
+        return read_source(settings, plan.group_column, plan.schedule)
 
     def make_places(self, settings: Settings) -> None:
         """Make the folders of the files, and try to write there."""

@@ -178,6 +178,9 @@ class LiveWay:
         check_standard_input(settings, options)
         self._here = reads_here(options)
 
+    def look_at(self, settings: Settings, source: Any) -> None:
+        """Its readings come later."""
+
     def unknown_ids(self, settings: Settings, store: Store) -> list[str]:
         """The names of the releases in the sink that are not those of blocks on record."""
         return self.sinks(settings)[0].unknown_ids(store)
