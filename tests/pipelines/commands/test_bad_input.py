@@ -92,14 +92,14 @@ def test_a_file_that_changes_while_it_is_read_ends_with_exit_code_5(
     rows, path, read = FileDecoder.raw_rows, tmp_path / "readings.csv", list[str]()
 
     def raw_rows(decoder: FileDecoder, task: FileTask, parquet: Any = None) -> Iterator[Any]:
-        yield from rows(decoder, task, parquet)
         read.append(task.path)
-        os.truncate(path, path.stat().st_size - 3)
+        yield from rows(decoder, task, parquet)
+        if len(read) > 1:  # the first is the look before the job
+            os.truncate(path, path.stat().st_size - 3)
 
     with monkeypatch.context() as patch:
         patch.setattr(FileDecoder, "raw_rows", raw_rows)
         done = call("run", made.settings)
-    assert read
     assert (done.code, done.said("readings.csv changed while it was read")) == (5, True), done.err
     assert not made.sink.exists()
     with closing(sqlite3.connect(made.ledger)) as ledger:
