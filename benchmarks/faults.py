@@ -237,7 +237,7 @@ def faults() -> list[Fault]:
             Fault(
                 engine,
                 "ledger vanished under an open store",
-                (file, "test_a_ledger_removed_under_an_open_store_stops_it_permanently", ""),
+                (file, "test_no_store_call_recreates_a_known_ledger", "the same store"),
             ),
             Fault(engine, "another ledger under an open store", (file, "test_another_ledger_at_the_address", "")),
             Fault(
