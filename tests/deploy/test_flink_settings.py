@@ -64,6 +64,7 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     assert "after 0 windows charged" in shown
 
 
+@pytest.mark.night
 def test_the_shipped_gateway_settings_are_valid(tmp_path: Path, tool: Callable[[str], str]) -> None:
     file = with_secrets_in(SETTINGS / "gateway.yaml", tmp_path / "secrets")
     certificate(tmp_path / "secrets", "mosquitto", tool)
@@ -183,6 +184,7 @@ def wait(condition: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.night
 def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> None:
     """A meter publishes its own readings only, and reads nothing; the gateway reads, and publishes nothing.
 
@@ -227,6 +229,7 @@ def refused(user: str, folder: Path, port: int) -> bool:
     return codes[0] == "Not authorized"
 
 
+@pytest.mark.night
 def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
     broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
 ) -> None:

@@ -33,6 +33,7 @@ def test_files_that_the_guides_name_are_there() -> None:
     assert [one for one in sorted(named - made) if not list(ROOT.glob(one.rstrip(".")))] == []
 
 
+@pytest.mark.night
 def test_the_commands_of_the_guide_create_every_secret_of_the_compose_file(
     tmp_path: Path, tool: Callable[[str], str]
 ) -> None:
@@ -79,6 +80,7 @@ def test_the_settings_of_the_page_of_pub_sub_are_settings() -> None:
     assert not any(FileSink.model_validate(given[name]).is_files for name in ("sink", "rejects"))
 
 
+@pytest.mark.night
 def test_the_ledger_metrics_page_is_served_by_the_command_of_the_guide(tmp_path: Path) -> None:
     ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     (words,) = calls("monitoring", "python")

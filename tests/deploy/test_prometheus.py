@@ -139,6 +139,7 @@ QUERY = '{domain="one \\"meter\\"",query="daily"}'
 MARCH_1 = 1_709_251_200
 
 
+@pytest.mark.night
 def test_the_metrics_page_shows_the_values_of_the_ledger(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     with Store(f"sqlite:///{tmp_path}/ledger.db", create=False) as store:
@@ -167,6 +168,7 @@ def test_the_end_of_the_admitted_windows_is_reported_in_advance(tmp_path: Path) 
     assert found[f"windows_refused{QUERY}"] > 0
 
 
+@pytest.mark.night
 def test_the_end_of_the_first_missing_window_is_reported_and_polled_from_there(tmp_path: Path) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0, budget: 2.0}")
     look = page_module.LedgerLook(str(settings))
@@ -183,6 +185,7 @@ def test_the_end_of_the_first_missing_window_is_reported_and_polled_from_there(t
     assert (found[f"window_due_seconds{QUERY}"] - MARCH_1) / 86_400 == 3
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("by", ["settings", "ledger"])
 def test_of_a_query_that_is_no_longer_run_no_window_is_due(by: str, tmp_path: Path) -> None:
     days = "{size: 1d, start: 2024-03-01, stop: 2024-03-03}"
@@ -210,6 +213,7 @@ def extend(settings: Path) -> None:
     register(make_plan(read_settings(settings)))
 
 
+@pytest.mark.night
 def test_the_metrics_page_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ledger(tmp_path, "{size: 1d, start: 2024-03-01, stop: 2024-03-03}", "{epsilon: 1.0}")
     look = page_module.LedgerLook(str(settings))

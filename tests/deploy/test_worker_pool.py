@@ -38,6 +38,7 @@ def pool() -> Iterator[tuple[subprocess.Popen[str], int]]:
     process.stdout.close()
 
 
+@pytest.mark.night
 def test_the_pool_starts_and_ends_workers_and_listens_on_the_loopback_address_only(
     pool: tuple[subprocess.Popen[str], int],
 ) -> None:
@@ -72,6 +73,7 @@ def runner() -> Generator[tuple[socket.socket, str]]:
         yield place, f"127.0.0.1:{place.getsockname()[1]}"
 
 
+@pytest.mark.night
 def test_workers_of_two_jobs_may_have_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(PROGRAM)
     monkeypatch.setattr(module, "END_S", 0.2)
@@ -140,6 +142,7 @@ def listeners() -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.night
 def test_the_pool_ends_only_after_its_taskmanager_has_ended() -> None:
     watch = load(PROGRAM).watch
     with socket.create_server(("127.0.0.1", 0)) as neighbour:

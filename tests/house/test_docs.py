@@ -16,9 +16,12 @@ ALL_BLOCKS = [block for page in PAGES for block in blocks(page, (ROOT / page).re
 LEFT_OUT = [block for block in ALL_BLOCKS if block.key == "no-run"]
 
 
+#: Pages whose blocks take seconds.
+LONG = {f"docs/{name}.md" for name in ("ledger", "ledger-mathematics", "model", "planning", "show")}
+
 # A tutorial runs in test_tutorials.py, which looks at what it published, too.
 RUN = [
-    page
+    pytest.param(page, marks=pytest.mark.night if page in LONG else ())
     for page in PAGES
     if not page.startswith("docs/tutorials/") and any(block.runs for block in ALL_BLOCKS if block.page == page)
 ]

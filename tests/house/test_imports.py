@@ -55,6 +55,7 @@ def problems(file: Path, source: str) -> Iterator[str]:
             yield f"{where}: {portion} imports {target}; the direction is {' <- '.join(PORTIONS)}"
 
 
+@pytest.mark.night
 def test_every_module_imports_only_what_its_portion_may() -> None:
     files = all_modules()
     found = [

@@ -34,6 +34,7 @@ def findings(text: str) -> list[str]:
     return [f"line {text.count(chr(10), 0, m.start()) + 1}: {m.group()}" for m in PATTERN.finditer(text)]
 
 
+@pytest.mark.night
 def test_no_tracked_file_names_a_machine_path_or_a_package_host() -> None:
     texts = [file for file in tracked_files() if file.suffix not in NOT_TEXT]
     assert len(texts) > len(all_modules())

@@ -50,6 +50,7 @@ def test_every_tutorial_is_followed() -> None:
 # probability of at most 2e-10: Chernoff's bound over the 13 weeks, where the moment generating function of how many
 # counts of a week are off is the mean over 20,000 draws at scale 66.9. Half of the 14 counts of activity: below 1e-13,
 # since at scale 62.6 the seven smaller ones must be off, with probabilities from 0.002 to 0.05.
+@pytest.mark.night
 @pytest.mark.parametrize(("page", "name", "series", "cell_of", "shape"), TUTORIALS)
 def test_a_tutorial_ends_with_a_picture_whose_median_error_is_below_5_per_cent(
     page: str,

@@ -79,6 +79,7 @@ finally:
 """
 
 
+@pytest.mark.night
 def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path) -> None:
     chain, by_hand = MarkovChain([[0.9, 0.1], [0.4, 0.6]]).to_dict(), Provenance(method="by hand")
     model = Model(belief=chain, states=StateSpace((1.0,)), interval_us=60_000_000, provenance=by_hand)
@@ -87,6 +88,7 @@ def test_a_plan_from_a_model_imports_neither_beam_nor_sqlalchemy(tmp_path: Path)
     assert done.out.splitlines()[-1] == "['numpy', 'pyarrow', 'pydantic']"
 
 
+@pytest.mark.night
 def test_showing_a_ledger_does_not_import_beam(tmp_path: Path) -> None:
     assert call("run", job(tmp_path).settings).code == 0
     done = spawn("ledger", "show", "settings.yaml", cwd=tmp_path, program=IMPORTS).ended(0)
@@ -98,6 +100,7 @@ def test_a_usage_error_ends_with_exit_code_2() -> None:
         assert call(*words).code == 2
 
 
+@pytest.mark.night
 def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(tmp_path: Path) -> None:
     job(tmp_path)
     broken = (
@@ -116,6 +119,7 @@ def test_an_unexpected_failure_exits_with_1_and_shows_its_text_with_debug_only(t
     assert "the value 17" in loud.err
 
 
+@pytest.mark.night
 def test_results_are_printed_to_stdout_and_stderr_stays_empty_without_a_terminal(tmp_path: Path) -> None:
     job(tmp_path)
     done = spawn("run", "settings.yaml", cwd=tmp_path)
@@ -123,6 +127,7 @@ def test_results_are_printed_to_stdout_and_stderr_stays_empty_without_a_terminal
     assert "\x1b" not in done.out
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -164,6 +169,7 @@ def ended(folder: Path, words: tuple[str, ...], stdout: int) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("words", PRINTING)
 def test_standard_output_on_a_full_disk_is_named_with_exit_code_6(published: Path, words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -174,6 +180,7 @@ def test_standard_output_on_a_full_disk_is_named_with_exit_code_6(published: Pat
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("words", PRINTING)
 def test_a_closed_pipe_ends_every_command_without_a_word(published: Path, words: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
@@ -184,6 +191,7 @@ def test_a_closed_pipe_ends_every_command_without_a_word(published: Path, words:
         os.close(writer)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("live", [False, True])
 def test_library_messages_are_on_stderr_only_with_the_debug_option(tmp_path: Path, *, live: bool) -> None:
     """A step, a thread of a runner while the job runs, and one after it."""

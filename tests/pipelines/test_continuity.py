@@ -77,6 +77,7 @@ LOSSES: dict[str, tuple[Callable[[Job], None], str]] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_lost_ledger_is_not_recreated_if_the_sink_was_moved(tmp_path: Path, loss: str) -> None:
     """A supervisor begins the command again and again; then the operator says that the history is lost."""
@@ -100,6 +101,7 @@ def test_a_lost_ledger_is_not_recreated_if_the_sink_was_moved(tmp_path: Path, lo
     assert json.loads(call("run", made.settings, "--json").out)["windows_published"] == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("where", ["beside the sink", "beside the settings"])
 def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_path: Path, where: str) -> None:
     made = with_older_copy(tmp_path)
@@ -136,6 +138,7 @@ def test_an_older_copy_from_the_middle_of_a_run_is_detected(tmp_path: Path, monk
     assert call("run", made.settings).code == 0
 
 
+@pytest.mark.night
 def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has every charge and every block of the log, by name: only the draws are others."""
     made = job(tmp_path)
@@ -195,6 +198,7 @@ def test_diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output(tmp_
         assert done.code == 4, (changed, done.err)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("decision", [["budget", "{}", "streets", "7"], ["belief", "{}", "streets", "bounds.yaml"]])
 def test_nothing_is_decided_about_an_older_copy_that_settings_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: list[str]
@@ -211,6 +215,7 @@ def test_nothing_is_decided_about_an_older_copy_that_settings_name(
     assert made.ledger.read_bytes() == before
 
 
+@pytest.mark.night
 def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) -> None:
     """A live job's command brings its memory up to date every few seconds, also while the ledger is changed."""
     made = with_older_copy(tmp_path)
@@ -226,6 +231,7 @@ def test_an_older_copy_does_not_overwrite_the_continuity_file(tmp_path: Path) ->
     assert [path.read_bytes() for path in remembered(made)] == kept
 
 
+@pytest.mark.night
 def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> None:
     made = with_older_copy(tmp_path)
     put_older_copy_back(made)
@@ -238,6 +244,7 @@ def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.night
 def test_a_remote_sink_is_searched_for_unrecorded_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
     made = job(tmp_path)
@@ -304,6 +311,7 @@ def test_a_run_without_charges_permits_a_new_ledger(tmp_path: Path) -> None:
     assert call("run", made.settings).code == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "known by its emptied file alone"])
 def test_a_run_that_did_not_mark_a_lost_history_leaves_the_next_one_stopped(tmp_path: Path, remembers: bool) -> None:
     """The domain is registered when the data are read, and there are none."""
@@ -325,6 +333,7 @@ def test_a_run_that_did_not_mark_a_lost_history_leaves_the_next_one_stopped(tmp_
         assert json.loads(call("run", made.settings, "--json", *words).ended(0).out)["history_lost"] is True
 
 
+@pytest.mark.night
 def test_a_lost_history_is_marked_before_a_window_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = job(tmp_path, readings(2, ["m1"]), roster=None, group_by=None, windows={"size": "1d", "start": "2024-03-01"})
     call("run", made.settings).ended(0)
@@ -342,6 +351,7 @@ def test_a_lost_history_is_marked_before_a_window_is_charged(tmp_path: Path, mon
     assert json.loads(call("run", made.settings, "--json").ended(0).out)["history_lost"] is True
 
 
+@pytest.mark.night
 def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_path: Path) -> None:
     made = job(tmp_path, ledger_id="0" * 32)
     call("run", made.settings).ended(4, f"there is none any more. The ledger of this job has the id {'0' * 32}.")

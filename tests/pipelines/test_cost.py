@@ -39,11 +39,13 @@ def least() -> int:
     return calls_of(10_000, 50)
 
 
+@pytest.mark.night
 def test_the_number_of_python_calls_is_independent_of_the_number_of_readings(least: int) -> None:
     more = calls_of(500_000, 50)
     assert more - least < 0.02 * 490_000, f"{least:,} calls for 10,000 readings, {more:,} for 500,000"
 
 
+@pytest.mark.night
 def test_a_released_row_requires_few_python_calls(least: int) -> None:
     more = calls_of(10_000, 1_000)
     rows = 950 * PIPELINE.WINDOWS

@@ -254,6 +254,7 @@ def test_a_starting_model_fitted_on_the_jobs_own_file_marks_the_loss(tmp_path: P
         assert ledger.summary("streets").given_model
 
 
+@pytest.mark.night
 def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
     bounds = {"pi_min": 0.1, "gap": 0.5}
     one = made(tmp_path, None, model=bounds, privacy={"epsilon": 1.0, "budget": 9.0})

@@ -20,6 +20,7 @@ def test_backslash_line_feed_and_quote_are_escaped_as_prometheus_unescapes_them(
     assert metrics_text([]) == ""
 
 
+@pytest.mark.night
 def test_the_page_is_on_the_loopback_address_and_at_one_path() -> None:
     pages = iter(["received 5\n", "received 7\n"])
     with serve_metrics(0, lambda: next(pages), "metrics.port") as port:

@@ -50,6 +50,7 @@ def schedule_of(unit: Unit, zone: str, first: str, last: str) -> Schedule:
     return Schedule.of_calendar(calendar, *(GRID.slots_of(parse_instant(one)) for one in (first, last)))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_year_of_calendar_windows_is_that_of_the_wall_clock(unit: Unit, zone: str) -> None:
@@ -80,6 +81,7 @@ def test_a_year_of_calendar_windows_is_that_of_the_wall_clock(unit: Unit, zone: 
     assert (slots < made.over_at(numbers)).all()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("zone", "year"), ODD_ZONES)
 def test_a_day_whose_midnight_is_skipped_begins_where_the_clock_does(zone: str, year: int) -> None:
     made = schedule_of("day", zone, f"{year}-01-02", f"{year}-12-30")
@@ -119,6 +121,7 @@ def test_another_edition_of_the_zone_data_is_detected_by_its_first_window() -> N
     assert summer.difference(other) is None
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("zone", "interval", "first", "message"),
     [

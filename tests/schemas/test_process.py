@@ -44,6 +44,7 @@ for kind in (DecodeFiles, EncodeCells, ReadPart, ChargeAndCount, ReleaseHistogra
 """
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("program", [COMMAND, STEPS], ids=["command", "steps"])
 def test_commands_and_workers_leave_no_core_file(program: str) -> None:
     done = forker().run(SAY + program)

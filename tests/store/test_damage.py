@@ -33,6 +33,7 @@ def address(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+@pytest.mark.night
 def test_a_bit_flipped_anywhere_in_the_file_is_detected_or_has_no_effect(tmp_path: Path) -> None:
     """A job that begins again publishes what is on record and draws nothing for it, or stops with an error of ours."""
     path = tmp_path / "whole" / "ledger.db"

@@ -75,6 +75,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callabl
 each = pytest.mark.parametrize("scenario", SHARES, ids=lambda scenario: scenario.name)
 
 
+@pytest.mark.night
 @each
 def test_every_interleaving_satisfies_the_invariants(scenario: Scenario, staged: Callable[[Scenario], Stage]) -> None:
     found = explore(staged(scenario), max(LEAST, ON_A_PUSH * SHARES[scenario] // 100), SEED)

@@ -211,6 +211,7 @@ with Store(sys.argv[1], create=False) as store:
 """
 
 
+@pytest.mark.night
 def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(store: Store, path: Path) -> None:
     def count_elsewhere() -> int:
         command = [sys.executable, "-c", COUNTED, f"sqlite:///{path}"]

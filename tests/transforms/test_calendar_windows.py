@@ -52,6 +52,7 @@ def local(instant_us: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(instant_us / 1e6, LONDON).replace(tzinfo=None)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("size", "numbers"), [("day", [48] * 7 + [50] + [48] * 3), ("week", [336, 338])])
 def test_rows_of_days_and_weeks_count_cells_between_local_midnights(
     tmp_path: Path, size: str, numbers: list[int]
@@ -112,6 +113,7 @@ def test_the_noise_of_a_month_calibrated_alone_depends_on_its_length(tmp_path: P
 WINDOW = {"epsilon": 2.0, "guarantee": "window", "mechanism": "group-dp", "budget": 1000.0}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("size", "stop", "lengths"), [("day", "2013-10-31", {48, 50}), ("week", "2013-11-04", {336, 338})]
 )

@@ -81,6 +81,7 @@ def applies(mechanism: str, name: str) -> bool:
     return name != "bounds" or mechanism not in EXACT
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("mechanism", "name"), [pair for pair in product(["mqm-approx", *EXACT], BELIEFS) if applies(*pair)]
 )
@@ -90,6 +91,7 @@ def test_an_endless_stream_costs_epsilon_by_the_quilts_and_less_in_the_account(m
     assert loss(found, 3, 12, None) < 0.9 * by_quilts(found, 3, 12)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("window", [1, 5, 60])
 @pytest.mark.parametrize(
     ("mechanism", "name"), [pair for pair in product(["mqm-approx", *EXACT, "group-dp"], BELIEFS) if applies(*pair)]
@@ -101,6 +103,7 @@ def test_a_window_alone_costs_at_most_epsilon_in_the_account_of_its_belief(
     assert 0 < loss(found, 3, window, 1) <= 1
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_a_window_with_noise_by_its_length_loses_at_most_epsilon_alone(data: st.DataObject) -> None:
@@ -122,6 +125,7 @@ def test_a_window_with_noise_by_its_length_loses_at_most_epsilon_alone(data: st.
             assert reference.true_loss(initial, matrix, slots, charges) <= epsilon + 1e-9
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_no_window_of_a_random_chain_with_any_start_costs_more_than_epsilon(seed: int) -> None:
     """The window's own calibration can be some percent short of that, which is why it is not used."""
@@ -175,6 +179,7 @@ def test_the_unprotective_baseline_is_marked_and_charged_its_loss() -> None:
     assert "does not protect correlated slots" in found.calibration.assumptions[0]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("guarantee", ["stream", "window"])
 @pytest.mark.parametrize("name", BELIEFS)
 def test_by_forward_backward_epsilon_holds_in_the_account(name: str, guarantee: str) -> None:
@@ -192,6 +197,7 @@ def test_by_forward_backward_epsilon_holds_in_the_account(name: str, guarantee: 
         assert ledger.charge(0, 12, density).loss_after <= 1
 
 
+@pytest.mark.night
 def test_by_forward_backward_a_window_has_at_most_the_noise_of_group_privacy() -> None:
     never = AnyInitial([[[0.0, 1.0], [1.0, 0.0]]])
     assert chosen("forward-backward", never, guarantee="window").calibration.sigma == pytest.approx(12)

@@ -45,6 +45,7 @@ def counted(classes: SlotClasses, grid: SlotGrid, schedule: Schedule) -> tuple[t
     return tuple(sorted((whole or every).items()))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", range(examples(24)))
 def test_the_smallest_class_is_that_of_all_windows_of_a_year(seed: int) -> None:
     rng = random.Random(seed)

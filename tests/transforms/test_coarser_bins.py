@@ -46,6 +46,7 @@ def test_a_bin_is_a_union_of_states_and_a_cell_moves_two_of_them_or_none(edges: 
         assert histograms[x].sum() == 1
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("missing", "by"), [("public", []), ("state", "hour")])
 def test_the_counts_of_a_coarser_query_are_sums_of_the_finer_counts(tmp_path: Path, missing: str, by: Any) -> None:
     frame = readings(20131014)

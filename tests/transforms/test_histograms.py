@@ -135,6 +135,7 @@ def test_histograms_of_homes_equal_a_plain_computation_in_any_order(london, tmp_
     assert all(r.total == sum(r.counts) for r in releases)
 
 
+@pytest.mark.night
 def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
     names = some(sorted(london["series"].unique()), 3)
     london = london.filter(pl.col("series").is_in(names))
@@ -166,6 +167,7 @@ def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
     assert {r.members for r in releases} == {len(members) for members in keys.values()}
 
 
+@pytest.mark.night
 def test_groups_and_ends_derived_from_the_data_are_frozen(london, tmp_path):
     few = london.filter(pl.col("series").is_in(sorted(london["series"].unique())[:3]))
     few = few.filter(pl.col("time") >= ORIGIN + 86_400_000_000 * 3)
@@ -213,6 +215,7 @@ def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_pat
     assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)), tmp_path)) == truth
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("changes", "error", "attribute"),
     [({"query": "second"}, BudgetRefused, "budget"), ({"states": {"edges": [250.0]}}, RegistrationConflict, "field")],

@@ -94,6 +94,7 @@ def test_the_noise_law_follows_the_record_and_is_part_of_the_query_digest(tmp_pa
         assert store.register(plan.domain, earlier).query.noise_law == INDEPENDENT
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", ["public", "state"])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_published_counts_add_up_to_the_total_for_series_and_groups(
@@ -157,6 +158,7 @@ def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
     return row
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", ["public", "state", {"break": "2h"}], ids=str)
 def test_a_row_reveals_the_number_of_rejected_values_only_if_it_is_public(tmp_path: Path, missing: Any) -> None:
     """From the definition: every window of two cells, each in one of two states or rejected, against every other one.

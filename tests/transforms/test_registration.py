@@ -89,6 +89,7 @@ def test_ends_that_are_left_out_or_as_on_record_are_those_of_the_first_run(
     assert (held.digest, held.query.roster) == (first.digest, first.query.roster)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("first", [FULL, {"size": "1d", "start": "2013-01-02"}])
 @pytest.mark.parametrize(
     ("again", "field", "given"),
@@ -183,6 +184,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> int:
     return instant
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("now")
 @pytest.mark.parametrize("roster", [True, False], ids=["roster file", "roster from the data"])
 @pytest.mark.parametrize(

@@ -194,6 +194,7 @@ for _ in range(15):
 """
 
 
+@pytest.mark.night
 def test_two_processes_at_once_both_end_with_a_whole_file(tmp_path):
     path = tmp_path / "out"
     writers = [subprocess.Popen([*forker().client, WRITER, str(path), name]) for name in ("a", "b")]
@@ -209,6 +210,7 @@ def test_two_processes_at_once_both_end_with_a_whole_file(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("format_", ["parquet", "jsonl"])
 def test_the_transform_writes_all_windows_to_one_file_and_emits_its_path(tmp_path, format_):
     path = str(tmp_path / "out")

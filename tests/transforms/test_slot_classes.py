@@ -82,6 +82,7 @@ def by_label(row: Release, counts: Any) -> dict[str, list[Any]]:
     return {label: list(counts[i * width : (i + 1) * width]) for i, label in enumerate(row.classes)}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("by", "windows", "missing", "grouped"),
     [
@@ -113,6 +114,7 @@ def test_counts_by_class_equal_a_plain_computation(
         assert row.estimate == tuple(map(float, row.counts))
 
 
+@pytest.mark.night
 def test_noise_keeps_the_total_of_each_class_and_missing_classes_are_zero(tmp_path: Path) -> None:
     """Noise of scale 60 that leaves five counts as they are has probability below 1e-6 in each of 18 classes."""
     frame = readings(20131026)

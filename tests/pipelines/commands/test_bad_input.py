@@ -29,6 +29,7 @@ def rejects(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("value", "reason"), [("secret5", "not-a-number"), ("", "missing-value")])
 def test_a_non_numeric_value_is_rejected_and_tallied_without_being_shown(
     tmp_path: Path, value: str, reason: str
@@ -66,6 +67,7 @@ def test_the_first_line_of_a_file_without_a_header_is_not_shown(tmp_path: Path, 
     assert not any(f"'{field}'" in done.err for field in line.split(","))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("content", ["", "meter,ts,kwh\n"], ids=["no byte", "a header only"])
 def test_an_empty_file_publishes_the_schedule_only_with_the_flag(tmp_path: Path, content: str) -> None:
     made = job(tmp_path)
@@ -110,6 +112,7 @@ def test_a_missing_source_exits_with_code_2(tmp_path: Path) -> None:
     call("run", job(tmp_path, source={"csv": "nothing-*.csv"}).settings).ended(2, "source.csv: no file matches")
 
 
+@pytest.mark.night
 def test_two_readings_in_a_cell_count_once_and_are_tallied(tmp_path: Path) -> None:
     rows = readings()
     made = job(tmp_path, [*rows, *rows[:10]])
@@ -161,6 +164,7 @@ def test_a_wrong_setting_ends_with_exit_code_2_before_any_data_is_read(
     assert not made.sink.exists()
 
 
+@pytest.mark.night
 def test_a_stamp_of_a_year_to_come_freezes_no_schedule(tmp_path: Path) -> None:
     ahead = f"{dt.datetime.now(dt.UTC).year + 5}-03-01T00:00Z"
     made = job(tmp_path, windows={"size": "1d", "start": "2024-03-01"})

@@ -74,6 +74,7 @@ def everything(folder: Path, *but: str) -> str:
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("other", "missing"), [(None, "public"), ("other", "state")])
 def test_a_label_outside_the_categories_is_shown_nowhere(tmp_path: Path, other: str | None, missing: str) -> None:
     states = {"categories": list(LABELS), "other": other}
@@ -94,6 +95,7 @@ def test_a_label_outside_the_categories_is_shown_nowhere(tmp_path: Path, other: 
             )
 
 
+@pytest.mark.night
 def test_other_categories_in_one_domain_are_refused(tmp_path: Path) -> None:
     made = labelled(tmp_path, diary())
     assert call("run", made.settings).code == 0

@@ -12,6 +12,7 @@ from ..jobs import call, job
 COLUMNS = {"series": "meter", "time": "ts", "value": "kwh"}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("words", [("--dry-run",), ()], ids=["dry", "run"])
 def test_differing_units_without_a_scale_are_reported(tmp_path: Path, words: tuple[str, ...]) -> None:
     made = job(tmp_path, readings={**COLUMNS, "unit": "W"}, states={"edges": [1, 2], "unit": "kWh"})

@@ -78,6 +78,7 @@ def test_falls_of_registers_are_counted_by_series(tmp_path: Path) -> None:
     assert said["fell"] == {"m2": 1, "m4": 2}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("changes", "empty", "step"),
     [
@@ -120,6 +121,7 @@ def test_an_hour_that_a_clock_set_back_doubles_is_noticed(tmp_path: Path, zone: 
     assert is_doubled == (found(made)["contradicting"] == 0)
 
 
+@pytest.mark.night
 def test_intervals_are_counted_as_by_a_run(tmp_path: Path) -> None:
     mapping = {"series": "meter", "time": "ts", "value": "label", "until": "end"}
     made = job(tmp_path, readings=mapping, states={"categories": ["sit", "walk"]}, model={"pi_min": 0.05, "gap": 0.3})

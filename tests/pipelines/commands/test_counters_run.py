@@ -7,6 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from quiltstream.pipelines.commands.fit import transitions_in
 from quiltstream.pipelines.commands.run import publish
 from quiltstream.schemas.settings.job import read_settings
@@ -39,6 +41,7 @@ def jobs(folder: Path) -> tuple[Job, Job]:
     return job(folder / "loads", loads), job(folder / "counters", counters(loads)[::-1], readings=given)
 
 
+@pytest.mark.night
 def test_counters_are_published_as_their_differences_are(tmp_path: Path) -> None:
     published: list[list[tuple[int, str, list[int]]]] = []
     for made in jobs(tmp_path):
@@ -52,6 +55,7 @@ def test_counters_are_published_as_their_differences_are(tmp_path: Path) -> None
     assert rises == loads
 
 
+@pytest.mark.night
 def test_counters_in_local_time_count_in_both_hours_of_a_clock_set_back(tmp_path: Path) -> None:
     zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 25, 22, tzinfo=dt.UTC)
     stamps = [begin + slot * HALF_HOUR for slot in range(2 * 48 + 3)]

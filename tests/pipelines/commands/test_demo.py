@@ -34,6 +34,7 @@ def first(folder: Path) -> tuple[Done, list[Release]]:
     return done, releases_from_batch(read_release_rows(folder / "releases.parquet"))
 
 
+@pytest.mark.night
 def test_the_demo_shows_the_noise_that_belongs_to_its_data(first: tuple[Done, list[Release]]) -> None:
     done, rows = first
     done.ended(
@@ -93,6 +94,7 @@ def test_a_repeated_demo_publishes_the_same_rows_and_charges_nothing(
     assert releases_from_batch(read_release_rows(folder / "releases.parquet")) == first[1]
 
 
+@pytest.mark.night
 def test_the_demo_settings_run_without_the_demo(first: tuple[Done, list[Release]], folder: Path) -> None:
     call("run", folder / "settings.yaml").ended(0, "Nothing was charged")
     assert releases_from_batch(read_release_rows(folder / "releases.parquet")) == first[1]
@@ -100,6 +102,7 @@ def test_the_demo_settings_run_without_the_demo(first: tuple[Done, list[Release]
     assert shown.said(f"{first[1][-1].loss_after:.9f} after 52 windows charged; naive adding says 52")
 
 
+@pytest.mark.night
 def test_the_true_histogram_of_the_picture_equals_pipeline_and_plain_count(
     first: tuple[Done, list[Release]], folder: Path, tmp_path: Path
 ) -> None:

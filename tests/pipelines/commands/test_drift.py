@@ -23,6 +23,7 @@ def made(folder: Path, rows: Any = None, **changes: Any) -> Job:
     return job(folder, readings(9) if rows is None else rows, **(given | changes))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("by", [None, "hour"])
 def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Path, by: str | None) -> None:
     one = made(tmp_path, QUIET, model={"pi_min": 0.14, "gap": 0.9}, by=by)
@@ -37,6 +38,7 @@ def test_drift_from_the_belief_is_detected_from_released_rows_alone(tmp_path: Pa
     )
 
 
+@pytest.mark.night
 def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> None:
     one = made(tmp_path)
     call("run", one.settings).ended(0)

@@ -40,6 +40,7 @@ def test_every_example_settings_file_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.yaml")} == set(ROWS)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ROWS)
 def test_an_example_of_settings_runs(copied: Path, name: str) -> None:
     call("run", copied / name).ended(0)
@@ -56,6 +57,7 @@ def test_the_model_of_the_london_example_equals_a_fit_of_its_settings(copied: Pa
     assert Model.load(copied / "again.json").model_id == shipped.model_id
 
 
+@pytest.mark.night
 def test_the_example_script_publishes_equal_rows_on_every_run(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

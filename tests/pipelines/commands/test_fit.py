@@ -56,6 +56,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quiltstream.pipelines.commands.fit._MOST_ROWS", 0)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro", "csv.gz"])
 def test_a_data_file_of_each_format_gives_the_chain_of_a_plain_count(tmp_path: Path, form: str) -> None:
     rows = readings()
@@ -116,6 +117,7 @@ def test_an_impossible_fit_exits_with_code_2(
     assert {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} == before
 
 
+@pytest.mark.night
 def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(tmp_path: Path) -> None:
     rows = readings()
     roster = {"file": "homes.csv", "series": "home"}
@@ -151,6 +153,7 @@ def test_a_list_matching_no_series_is_refused_and_not_quoted(
     assert not (tmp_path / "model.json").exists()
 
 
+@pytest.mark.night
 def test_a_class_of_most_series_is_fitted_with_its_noise_and_coverage(leveled: tuple[Done, Job]) -> None:
     done, made = leveled
     assert done.code == 0, done.err
@@ -174,6 +177,7 @@ def test_a_fit_keeps_the_losses_of_its_history_under_richer_beliefs(leveled: tup
     assert {found["series"] for found in checks.values()} == {6}
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("unchecked")
 def test_own_chains_are_checked_at_the_epsilon_of_the_settings(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 0.2, "mechanism": "forward-backward", "budget": 0.2})
@@ -263,6 +267,7 @@ def test_a_cover_unattainable_by_the_history_writes_no_model(
     assert not (tmp_path / "model.json").exists()
 
 
+@pytest.mark.night
 def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
     leveled: tuple[Done, Job], tmp_path: Path
 ) -> None:
@@ -282,6 +287,7 @@ def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(leveled: tu
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("slots", [47, 49])
 def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots: int) -> None:
     made = job(tmp_path, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
@@ -294,6 +300,7 @@ def test_a_job_refuses_a_rhythm_that_does_not_fit_the_day(tmp_path: Path, slots:
     assert call("run", made.settings, "--dry-run").code == 0
 
 
+@pytest.mark.night
 def test_series_outside_a_belief_are_for_the_operator_and_none_is_no_warning(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     fitted = call("fit", made.settings, *POOLED)

@@ -83,6 +83,7 @@ def check(done: Done, document: Any) -> None:
     assert "hunter2" not in done.err + done.out, shown
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", range(3))
 def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -98,6 +99,7 @@ def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: in
         check(call("run", "--dry-run", made.settings), document)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", [11])
 def test_no_settings_of_a_gateway_are_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -124,6 +126,7 @@ def signed(form: dict[str, Any]) -> str:
     return json.dumps(form)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", range(2))
 def test_no_model_file_is_an_unexpected_failure(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

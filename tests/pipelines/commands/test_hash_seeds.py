@@ -30,6 +30,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.night
 def test_processes_of_different_hash_seeds_publish_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def course(made: Job, *words: str) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.night
 def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_path: Path) -> None:
     made = job(tmp_path, **ONE)
     done = call("run", made.settings).ended(2, "most_error is 0.5")
@@ -48,6 +49,7 @@ def test_a_run_with_noise_above_the_limit_charges_nothing_without_consent(tmp_pa
     again.ended(0, "expected error is")
 
 
+@pytest.mark.night
 def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
     made = job(tmp_path)
     assert course(made)["run"] == {"code": 0, "text": "it publishes every window", "more": ""}
@@ -68,6 +70,7 @@ def test_a_dry_run_predicts_the_run_on_a_charged_domain(tmp_path: Path) -> None:
     assert made.ledger.read_bytes() == before
 
 
+@pytest.mark.night
 def test_a_stand_in_belief_is_refused_and_if_accepted_marked_in_every_row(tmp_path: Path) -> None:
     made = job(tmp_path, model="stand-in", windows=ONE["windows"])
     call("run", made.settings).ended(
@@ -104,6 +107,7 @@ def test_a_dry_run_looks_for_a_lost_ledger_as_a_run_does(copy: Job) -> None:
     assert course(copy)["run"]["code"] == call("run", copy.settings).code == 2
 
 
+@pytest.mark.night
 def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(copy: Job) -> None:
     before = copy.ledger.read_bytes()
     assert course(copy)["run"]["code"] == 0
@@ -115,12 +119,14 @@ def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(cop
     assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)
 
 
+@pytest.mark.night
 def test_a_dry_run_whose_end_depends_on_data_has_exit_code_0(copy: Job) -> None:
     change(copy, query="another", windows={"size": "1d"}, sink={"parquet": "another.parquet"})
     done = call("run", "--dry-run", "--json", copy.settings)
     assert (done.code, json.loads(done.out)["run"]["code"]) == (0, None)
 
 
+@pytest.mark.night
 def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 0.1})
     dry, done = call("run", "--dry-run", made.settings), call("run", made.settings)
@@ -134,6 +140,7 @@ def test_a_budget_below_the_first_window_is_reported_with_the_budget_needed(tmp_
     assert call("run", made.settings).said("1 newly on record")
 
 
+@pytest.mark.night
 def test_a_spent_budget_is_reported_with_the_command_that_raises_it_enough(copy: Job) -> None:
     change(copy, query="again", sink={"parquet": "again.parquet"}, privacy={"epsilon": 8.0, "budget": 1.0})
     refused = call("run", copy.settings).ended(3)

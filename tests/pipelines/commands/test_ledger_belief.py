@@ -57,6 +57,7 @@ def beliefs(made: Job) -> int:
         return len(held.domain.beliefs)
 
 
+@pytest.mark.night
 def test_the_price_of_a_belief_is_in_the_question(tmp_path: Path) -> None:
     made = ran(tmp_path)
     before = made.ledger.read_bytes()
@@ -76,6 +77,7 @@ def test_the_price_of_a_belief_is_in_the_question(tmp_path: Path) -> None:
         assert f"{store.summary('streets').loss:.9g}" == price.partition("and ")[2].split()[0]
 
 
+@pytest.mark.night
 def test_a_belief_is_refused_if_budget_was_charged_while_the_question_stood(tmp_path: Path) -> None:
     made = ran(tmp_path, budget=1.4)
 
@@ -92,6 +94,7 @@ def test_a_belief_is_refused_if_budget_was_charged_while_the_question_stood(tmp_
     assert "the new belief about domain 'streets' would cost" in " ".join(done.stderr.split())
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("belief", [CURVES, CHAIN], ids=["curves", "chain"])
 def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tmp_path: Path, belief: Belief) -> None:
     """As the model has it, so that a query calibrated for it can be registered."""

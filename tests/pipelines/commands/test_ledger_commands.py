@@ -26,6 +26,7 @@ from ...released import write_rows
 from ..jobs import Job, call, change, job
 
 
+@pytest.mark.night
 def test_the_ledger_is_shown_from_a_file_a_url_and_the_settings_alike(ran: Job) -> None:
     shown = [call("ledger", "show", where) for where in (ran.ledger, f"sqlite:///{ran.ledger}", ran.settings)]
     assert {done.code for done in shown} == {0}

@@ -75,6 +75,7 @@ def test_each_mechanism_is_charged_its_loss_and_republishes_equal_rows(
     assert made.sink.read_bytes() == first
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("mechanism", NAMES)
 def test_the_first_window_costs_at_most_epsilon_but_for_entry_dp(tmp_path: Path, mechanism: str) -> None:
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": mechanism, "guarantee": "window", "budget": 500.0})
@@ -108,6 +109,7 @@ def test_a_dry_run_has_cost_calibration_and_proof_of_the_noise(tmp_path: Path) -
     assert said["cost"]["calibrated"] == 1.0 >= said["schedule_loss"] > 0.99
 
 
+@pytest.mark.night
 def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
     windows = {"size": "2d", "every": "1d", "start": "2024-03-01", "stop": "2024-03-08"}
     made, model = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "pairwise"}, windows=windows)
@@ -117,6 +119,7 @@ def test_sliding_windows_share_the_exact_density(tmp_path: Path) -> None:
     assert 0.2 < rows[-1].loss_after < 0.25  # as much as adjacent windows of pairwise
 
 
+@pytest.mark.night
 def test_the_london_homes_need_the_noise_of_the_papers_methods(tmp_path: Path, shared_data: Path) -> None:
     made = job(
         tmp_path,

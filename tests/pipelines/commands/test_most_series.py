@@ -45,12 +45,14 @@ def test_a_roster_of_millions_of_rows_ends_with_the_limit_in_bounded_memory(tmp_
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_roster_above_the_limit_of_the_settings_is_refused(tmp_path: Path) -> None:
     made = job(tmp_path, most_series=5)
     call("run", made.settings).ended(2, "roster.csv: it has more than 5 rows, the limit of most_series")
     assert call("run", job(tmp_path, most_series=6).settings).code == 0
 
 
+@pytest.mark.night
 def test_series_from_the_data_above_the_limit_end_a_job_before_anything_is_charged(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=2), roster=None, group_by=None, most_series=5)
     call("run", made.settings).ended(

@@ -43,6 +43,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return run(tmp_path_factory.mktemp("before"), readings())
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("value", [12.375, -1e300], ids=["another bin", "below every edge"])
 def test_one_changed_cell_changes_no_log_metric_exit_code_file_or_row_count(
     tmp_path: Path, before: Seen, value: float
@@ -63,6 +64,7 @@ def test_one_changed_cell_changes_no_log_metric_exit_code_file_or_row_count(
     assert (before.job.folder / "rejects.csv").read_bytes() == (tmp_path / "rejects.csv").read_bytes()
 
 
+@pytest.mark.night
 def test_a_failure_in_a_worker_shows_neither_the_text_nor_the_traceback_of_a_library(tmp_path: Path) -> None:
     program = """
 from quiltstream.transforms.aggregate import encode

@@ -28,6 +28,7 @@ def domains(made: Job) -> tuple[str, ...]:
         return store.domains()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("rows", "changes", "said"),
     [
@@ -61,6 +62,7 @@ def test_a_run_without_counted_readings_records_nothing_and_can_be_repeated(
     assert call("run", made.settings).code == 0
 
 
+@pytest.mark.night
 def test_a_delimiter_that_joins_all_columns_to_one_charges_nothing(tmp_path: Path) -> None:
     made = job(tmp_path, source={"csv": "readings.csv", "delimiter": ";"})
     assert call("run", made.settings).code in {2, 5}
@@ -74,12 +76,14 @@ def test_a_delimiter_that_joins_all_columns_to_one_charges_nothing(tmp_path: Pat
     assert domains(made) == ()
 
 
+@pytest.mark.night
 def test_a_run_with_one_counted_reading_publishes(tmp_path: Path) -> None:
     made = job(tmp_path, [*TEN_YEARS_ON, readings(1, FEW)[0]])
     assert call("run", made.settings).code == 0
     assert sum(row.total or 0 for row in made.rows()) == 1
 
 
+@pytest.mark.night
 def test_recorded_rows_are_published_from_an_emptied_source(copy: Job) -> None:
     first = copy.sink.read_bytes()
     write_csv(copy.folder / "readings.csv", [])
@@ -93,6 +97,7 @@ def test_recorded_rows_are_published_from_an_emptied_source(copy: Job) -> None:
         assert store.summary("streets").events == ()
 
 
+@pytest.mark.night
 def test_windows_charged_but_not_published_are_not_drawn_without_readings(tmp_path: Path) -> None:
     made = job(tmp_path, [])
     histograms = PrivateHistograms(read_settings(made.settings))

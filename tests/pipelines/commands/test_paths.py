@@ -67,6 +67,7 @@ def test_an_input_that_is_not_a_regular_file_is_refused(
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 @MAKERS_OF_TARGETS
 def test_every_command_refuses_an_output_that_is_not_a_regular_file(
     tmp_path: Path, make: Callable[[Path], None]
@@ -85,6 +86,7 @@ def test_every_command_refuses_an_output_that_is_not_a_regular_file(
     assert os.path.samestat(out.lstat(), before)
 
 
+@pytest.mark.night
 def test_model_and_rejects_have_mode_600_and_releases_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
@@ -98,6 +100,7 @@ def test_model_and_rejects_have_mode_600_and_releases_follow_the_umask(tmp_path:
     assert modes == {"model.json": 0o600, "rejects.csv": 0o600, made.sink.name: 0o644}
 
 
+@pytest.mark.night
 def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: Path) -> None:
     """A file that is one household's is often called as it is."""
     made = job(tmp_path, source={"csv": "jane-doe.csv"}, model="model.json")

@@ -74,6 +74,7 @@ def test_a_plan_has_the_noise_of_the_job_and_reads_no_data(tmp_path: Path, chang
     untouched(made)
 
 
+@pytest.mark.night
 def test_a_character_that_the_terminal_lacks_ends_no_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "quiltstream.pipelines.cli", "plan", str(job(tmp_path, domain="straße").settings)]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -57,6 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(folder / "ledger.db", (folder / "report.html").read_text(encoding="utf-8"), said, entries)
 
 
+@pytest.mark.night
 def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
     text = " ".join(Page(made.page).text.split())
     said = made.said
@@ -118,6 +119,7 @@ def test_every_figure_has_an_alternative_text_and_no_scripts(made: Made) -> None
         assert not {"script", "foreignObject", "image"} & names
 
 
+@pytest.mark.night
 def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_path: Path) -> None:
     model = Model(BELIEF.to_dict(), SPACE, 1_800_000_000, Provenance("by counts", "a history", 30, 5000, outside=2))
     path = tmp_path / "model.json"

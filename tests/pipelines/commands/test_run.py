@@ -18,6 +18,7 @@ from ..jobs import HOMES, Done, Job, call, change, job, readings, write_csv
 from ..live_jobs import drafts
 
 
+@pytest.mark.night
 def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finished: tuple[Job, Done]) -> None:
     made, done = finished
     assert done.code == 0, done.err
@@ -29,6 +30,7 @@ def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finishe
     assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
+@pytest.mark.night
 def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(copy: Job) -> None:
     first = copy.sink.read_bytes()
     done = call("run", copy.settings).ended(0)
@@ -37,6 +39,7 @@ def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(copy: Job) -
     assert done.said("0 newly on record, 7 on record before, of 7")
 
 
+@pytest.mark.night
 def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_path: Path) -> None:
     # one window of epsilon 0.3 costs that, all of them together 0.353
     made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.32, "guarantee": "window"})
@@ -48,6 +51,7 @@ def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_
     assert json.loads(again.out)["rows"] == published
 
 
+@pytest.mark.night
 def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_path: Path) -> None:
     done = call("run", job(tmp_path).settings, "--json")
     said = json.loads(done.out)
@@ -57,6 +61,7 @@ def test_the_summary_as_json_holds_the_numbers_and_nothing_else_is_printed(tmp_p
     assert done.err == ""
 
 
+@pytest.mark.night
 def test_roster_and_ends_derived_from_the_data_are_printed_and_frozen(tmp_path: Path) -> None:
     made = job(tmp_path, roster=None, group_by=None, windows={"size": "1d"})
     call("run", made.settings).ended(
@@ -73,6 +78,7 @@ def test_roster_and_ends_derived_from_the_data_are_printed_and_frozen(tmp_path: 
     assert made.sink.read_bytes() == before
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "lost", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], []], ids=["store missing", "store older than its sink"]
 )
@@ -95,6 +101,7 @@ def test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up(
     call("run", made.settings, "--history-lost").ended(0, "History lost: by the operator's word")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("roster", ["roster.csv", None], ids=["registered before the data", "registered by the job"])
 def test_a_lost_history_stays_on_record(tmp_path: Path, roster: str | None) -> None:
     made = job(tmp_path, roster=roster, group_by=None)
@@ -113,6 +120,7 @@ def test_a_lost_history_stays_on_record(tmp_path: Path, roster: str | None) -> N
     assert (account["name"], account["history_lost"]) == ("streets", True)
 
 
+@pytest.mark.night
 def test_a_sink_with_rows_of_another_query_is_not_replaced(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 0.5, "budget": 2.0})
     call("run", made.settings)
@@ -131,12 +139,14 @@ def test_a_file_ledger_is_refused_on_a_runner_that_spreads_over_hosts(tmp_path: 
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_runner_of_this_machine_may_be_named(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings, "--", "--runner=FnApiRunner").ended(0)
     assert len(made.rows()) == 14
 
 
+@pytest.mark.night
 def test_noise_free_rows_need_the_hook_and_never_share_a_ledger_with_real_ones(tmp_path: Path) -> None:
     made = job(tmp_path)
     settings = read_settings(made.settings)
@@ -155,6 +165,7 @@ def test_a_dry_run_prints_the_plan_and_reads_and_writes_nothing(tmp_path: Path) 
     assert not made.sink.exists()
 
 
+@pytest.mark.night
 def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path) -> None:
     made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.32, "guarantee": "window"})
     said = json.loads(call("run", "--dry-run", "--json", made.settings).out)
@@ -169,6 +180,7 @@ def test_a_dry_run_as_json_agrees_with_what_the_run_then_charges(tmp_path: Path)
     assert after["account"]["loss"] == result["loss_after"]
 
 
+@pytest.mark.night
 def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_path: Path) -> None:
     made = job(tmp_path, model="model.json")
     call("fit", made.settings, "--belief", "pooled")
@@ -178,6 +190,7 @@ def test_a_dry_run_warns_of_a_model_estimated_from_the_series_it_protects(tmp_pa
     assert set(HOMES) == {"m1", "m2", "m3", "m4", "m5", "m6"}
 
 
+@pytest.mark.night
 def test_a_run_after_a_killed_one_reports_the_rows_that_it_drew(tmp_path: Path) -> None:
     """Of windows that are charged, also where the killed run drew the first block of each."""
     made = job(tmp_path / "job")
@@ -195,6 +208,7 @@ def test_a_run_after_a_killed_one_reports_the_rows_that_it_drew(tmp_path: Path) 
     assert (said["rows_published"], said["rows_drawn"]) == (14, 9)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("missing", "told"), [("public", True), ({"break": "2h"}, True), ("state", False)])
 def test_rejected_values_visible_in_public_totals_are_reported(tmp_path: Path, missing: object, told: bool) -> None:
     rows = readings()

@@ -63,6 +63,7 @@ def check(made: Job, rows: list[Release]) -> None:
     assert loss == pytest.approx(0.5550, abs=1e-4)  # calibrated to 1 by mqm-approx
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("place", "number"), [("after", 1), ("before", 2), ("after", 2)])
 def test_a_killed_and_repeated_job_publishes_the_record_and_the_rest(tmp_path: Path, place: str, number: int) -> None:
     made = many_windows(tmp_path)
@@ -88,6 +89,7 @@ def with_another(made: Job) -> Path:
     return other
 
 
+@pytest.mark.night
 def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once(tmp_path: Path) -> None:
     made = many_windows(tmp_path)
     words = [("run", "--json", path.name) for path in (made.settings, with_another(made))]
@@ -100,6 +102,7 @@ def test_two_processes_at_once_publish_the_same_rows_and_charge_each_window_once
     assert sum(json.loads(out)["windows_drawn"] for out, _ in said) == 28
 
 
+@pytest.mark.night
 def test_each_of_two_racing_jobs_reports_the_windows_it_drew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one publishes everything while the first transaction of this one is on record and no later one."""
     made = many_windows(tmp_path)

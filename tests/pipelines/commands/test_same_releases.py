@@ -113,6 +113,7 @@ def recorded(rows: list[Release], ledger: Path) -> dict[str, Any]:
         return {"rows": lines[:2], "all rows": digest.hexdigest(), "tables": dict(tables.fetchall())}
 
 
+@pytest.mark.night
 def test_parquet_csv_json_lines_and_avro_give_identical_releases_equal_to_the_truth(
     tmp_path: Path, readings: pl.DataFrame
 ) -> None:

@@ -35,6 +35,7 @@ def test_the_table_of_the_documentation_is_that_of_the_schema(repository: Path, 
     assert shown == table, "put what docs/settings_table.py prints between the marks of docs/settings-fields.md"
 
 
+@pytest.mark.night
 def test_init_names_a_schema_file_that_editors_read(tmp_path: Path) -> None:
     data, settings, schema = tmp_path / "data.csv", tmp_path / "settings.yaml", tmp_path / "settings.schema.json"
     write_csv(data, readings(2))

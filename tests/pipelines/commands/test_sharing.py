@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.folder
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: tuple[str, ...]) -> None:
     done = call("run", *words, folder / "renamed.yaml").ended(
@@ -58,6 +59,7 @@ def test_another_state_process_is_refused_until_the_settings_name_the_other_doma
     )
 
 
+@pytest.mark.night
 def test_a_reading_of_another_domains_series_is_a_reject_without_a_roster(tmp_path: Path) -> None:
     """A sender may name any series; live jobs leave these out as well."""
     assert call("run", job(tmp_path).settings).code == 0
@@ -74,6 +76,7 @@ def test_a_reading_of_another_domains_series_is_a_reject_without_a_roster(tmp_pa
     assert len(found) == 8 * 6  # the days of the honest readings
 
 
+@pytest.mark.night
 def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(folder: Path) -> None:
     both = settings(folder, "both", domain="both", states={"edges": [600], "unit": "W"}, shares_series_with=["streets"])
 

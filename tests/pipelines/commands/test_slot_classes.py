@@ -87,6 +87,7 @@ def test_the_weekly_profile_of_30_london_homes_lies_within_its_error_bands(tmp_p
     assert at == noisy[:, 18, 4].tolist()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl", "avro"])
 def test_every_format_has_the_classes(tmp_path: Path, form: str) -> None:
     one = job(tmp_path, by=["weekend", "hour"], sink={form: f"releases.{form}"})
@@ -110,6 +111,7 @@ def check_profile(rows: list[Release], by: tuple[str, ...]) -> None:
         assert (row.total, row.members) == (48 * 3, len(HOMES) // 2)
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_live_job_publishes_by_class(tmp_path: Path) -> None:
     run(made(tmp_path, by="hour")).ended(0)
@@ -130,6 +132,7 @@ def test_a_dry_run_prints_the_classes_and_the_error_in_the_smallest_class(tmp_pa
     assert said["relative_error"] == pytest.approx(24 * plain["relative_error"])
 
 
+@pytest.mark.night
 def test_a_run_publishes_coarser_bins_of_the_domain_by_hour(tmp_path: Path) -> None:
     one = job(tmp_path, by="hour", bins=[500], privacy={"epsilon": 1.0, "budget": 2.0})
     call("run", one.settings).ended(0)

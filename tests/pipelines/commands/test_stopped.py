@@ -51,6 +51,7 @@ def _listening() -> Generator[None]:  # pyright: ignore[reportUnusedFunction] - 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("number", CODES)
 def test_a_stopped_run_is_reported_and_the_next_run_resumes(tmp_path: Path, number: signal.Signals) -> None:
     made = job(tmp_path / "job", rows=readings(days=2))
@@ -81,6 +82,7 @@ threading.Thread(target=stop, daemon=True).start()
 """
 
 
+@pytest.mark.night
 def test_a_stop_leaves_no_worker_that_is_a_process_of_its_own(tmp_path: Path) -> None:
     made = job(tmp_path / "job", rows=readings(days=8))
     workers = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")

@@ -41,6 +41,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"model": fitted.folder, "ledger": ran.folder, "source.csv": fresh.folder, "roster": fresh.folder}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("field", ["sink", "rejects"])
 @pytest.mark.parametrize(
     ("path", "other"),
@@ -93,6 +94,7 @@ def test_a_sink_that_the_next_run_would_read_is_refused_before_the_first(tmp_pat
     refused(made, "source.csv and sink name the same file", told="give sink a file of its own")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 @pytest.mark.parametrize(
     "content", [b"a letter", b"reason,source\nx,y\n", b'{"reason": "x"}\n', b"{", b"PAR1", b"Obj\x01", b"\xff\xfe\n"]
@@ -115,12 +117,14 @@ def test_an_unwritable_path_is_reported_before_any_charge(tmp_path: Path, field:
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_missing_sink_folder_is_created_with_only_the_files_of_the_sink(tmp_path: Path) -> None:
     assert call("run", job(tmp_path, sink={"parquet": "new/folder/out.parquet"}).settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
     assert found == [".out.parquet.quiltstream.blocks", ".out.parquet.quiltstream.json", "out.parquet"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("field", "file", "told", "promised"),
     [

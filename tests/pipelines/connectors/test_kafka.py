@@ -86,6 +86,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(read_settings(one.settings), broker, Topic(broker.cluster, broker.topic(1)))
 
 
+@pytest.mark.night
 def test_recorded_rows_missing_in_the_topic_are_sent_block_by_block(bench: Bench) -> None:
     blocks = bench.blocks()
     assert len(blocks) >= 5
@@ -98,6 +99,7 @@ def test_recorded_rows_missing_in_the_topic_are_sent_block_by_block(bench: Bench
     assert {one[2:3] + one[:1] for one in bench.messages} == {one[2:3] + one[:1] for one in whole}
 
 
+@pytest.mark.night
 def test_rows_removed_by_retention_are_not_resent_and_a_later_gap_is(bench: Bench) -> None:
     blocks = bench.blocks()
     bench.complete()

@@ -40,6 +40,7 @@ def among(modules: list[str], packages: tuple[str, ...]) -> list[str]:
     return [name for name in modules if name.startswith(packages)]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_job_over_files_imports_no_broker_and_no_payload_decoder(tmp_path: Path, form: str) -> None:
     source = write_as(form, tmp_path / f"readings.{form}", readings(days=1))
@@ -58,6 +59,7 @@ def test_a_job_over_files_imports_no_broker_and_no_payload_decoder(tmp_path: Pat
     assert among(modules, (*CLIENTS, *KAFKA, *PUBSUB, *MESSAGES, *LIVE)) == []
 
 
+@pytest.mark.night
 def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path: Path) -> None:
     one = job(tmp_path)
     call = (
@@ -76,6 +78,7 @@ def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path:
     assert among(modules, ("numpy", "scipy")) == []
 
 
+@pytest.mark.night
 def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
     topic = {"servers": "127.0.0.1:1", "topic": "meters"}
     one = job(

@@ -39,6 +39,7 @@ def is_given(made: Job) -> bool:
     return said
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["house", "another name"])
 def test_a_model_of_the_single_published_series_is_labelled_under_any_name(tmp_path: Path, name: str) -> None:
     made = one_house(tmp_path)
@@ -46,6 +47,7 @@ def test_a_model_of_the_single_published_series_is_labelled_under_any_name(tmp_p
     assert is_given(made)
 
 
+@pytest.mark.night
 def test_a_job_submitted_to_a_cluster_labels_its_model_as_a_local_job_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_job_submitted_to_a_cluster_labels_its_model_as_a_local_job_does(
             assert graph.follower.registration.query.given_model == given
 
 
+@pytest.mark.night
 def test_a_copy_of_the_file_elsewhere_is_the_same_history(tmp_path: Path) -> None:
     made = one_house(tmp_path)
     fit_one(made, "x")
@@ -77,6 +80,7 @@ def test_a_copy_of_the_file_elsewhere_is_the_same_history(tmp_path: Path) -> Non
     assert is_given(made)
 
 
+@pytest.mark.night
 def test_a_model_of_another_file_under_another_name_is_not_labelled(tmp_path: Path) -> None:
     made = one_house(tmp_path)
     fit_one(made, "x")
@@ -85,6 +89,7 @@ def test_a_model_of_another_file_under_another_name_is_not_labelled(tmp_path: Pa
     assert not is_given(made)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("excluded", "roster", "given"),
     [(HOMES[:3], HOMES[:3], False), (HOMES[:2], HOMES[:3], True), (HOMES[:3], None, True)],
@@ -103,6 +108,7 @@ def test_series_of_one_file_are_distinguished_by_name_only_with_a_roster(
     assert is_given(made) == given
 
 
+@pytest.mark.night
 def test_names_of_another_column_of_the_file_do_not_exclude_a_series(tmp_path: Path) -> None:
     made = job(tmp_path, readings(days=20), model="model.json", group_by=None)
     path = tmp_path / "readings.csv"

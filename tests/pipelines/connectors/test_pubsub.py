@@ -268,6 +268,7 @@ def job_over(folder: Path) -> Settings:
     )
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("fake")
 def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeService) -> None:
     """With the noise off."""
@@ -317,6 +318,7 @@ def test_a_drained_job_publishes_nothing_that_was_not_declared(
         assert [one for one in store.entries(settings.domain) if one.decision == "charged"] == []
 
 
+@pytest.mark.night
 def test_the_last_windows_are_sent_again_when_a_run_begins(tmp_path: Path, fake: FakeService) -> None:
     for number, (meter, stamp, value) in enumerate(readings(8)):
         fake.publish(f'{{"meter": "{meter}", "ts": "{stamp}", "kwh": {value}}}'.encode(), name=f"{number}")

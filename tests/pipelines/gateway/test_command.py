@@ -136,6 +136,7 @@ finally:
 """
 
 
+@pytest.mark.night
 def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
     write(tmp_path)
     done = spawn("gateway", "--check", "gateway.yaml", cwd=tmp_path, program=IMPORTS).ended(0)

@@ -147,6 +147,7 @@ class Refusing(FakeTarget):
         return True
 
 
+@pytest.mark.night
 def test_rejects_logs_and_counts_have_neither_the_name_nor_the_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

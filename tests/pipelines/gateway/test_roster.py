@@ -50,6 +50,7 @@ def rows(folder: Path) -> list[list[str]]:
 # The whole way
 
 
+@pytest.mark.night
 def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp_path: Path) -> None:
     """Gateway, files, roster, job: each series of the roster is found in the messages, and the roster in the rows."""
     plain = job(tmp_path / "plain", group_by=None, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-03"})

@@ -107,6 +107,7 @@ def test_a_segment_is_sealed_by_age_without_further_messages(tmp_path: Path) -> 
     assert len(list(tmp_path.glob("*.avro"))) == 1
 
 
+@pytest.mark.night
 def test_a_segment_is_sealed_by_size_and_all_of_them_hold_everything_in_order(tmp_path: Path) -> None:
     target = FolderDelivery(tmp_path, size=20_000, age=60)
     for number in range(50):
@@ -133,6 +134,7 @@ def test_a_spool_path_that_is_not_a_folder_is_reported(tmp_path: Path) -> None:
         FolderDelivery(tmp_path / "file" / "spool", size=1, age=1)
 
 
+@pytest.mark.night
 def test_a_message_is_stored_once_after_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed sync left in the file is cut off before the file is sealed."""
     disk = Disk(tmp_path, monkeypatch)
@@ -159,6 +161,7 @@ def test_failed_segment_starts_on_a_full_disk_leave_no_files(tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.night
 def test_a_disk_with_room_for_a_part_of_what_waits_takes_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,6 +221,7 @@ while True:
 """
 
 
+@pytest.mark.night
 def test_a_writer_killed_at_any_moment_leaves_every_message_it_reported_in_a_file(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)  # noqa: T201 - to run it again

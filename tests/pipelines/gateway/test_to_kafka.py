@@ -207,6 +207,7 @@ def clocks(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return made
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("moment", [range(10, 11), range(10, 20), range(30)])
 def test_a_clock_briefly_ahead_delays_and_loses_no_kafka_message(
     topic: Topic, clocks: Clocks, moment: range, caplog: pytest.LogCaptureFixture
@@ -261,6 +262,7 @@ def fatal_once(begin: bytes) -> Callable[[bytes], KafkaError | None]:
     return lambda value: left.pop() if value.startswith(begin) and left else None
 
 
+@pytest.mark.night
 def test_a_fatal_error_during_a_single_send_recreates_the_producer(topic: Topic, clocks: Clocks) -> None:
     target = topic.target()
     clocks.ahead = 2 * HOUR_MS
@@ -314,6 +316,7 @@ def test_a_topic_that_disappears_later_is_waited_for(topic: Topic) -> None:
     assert had_by(target, 1) == [2]
 
 
+@pytest.mark.night
 def test_a_missing_topic_is_an_error_before_any_message_is_offered(topic: Topic) -> None:
     topic.broker.topics.clear()
     target = topic.target()

@@ -185,6 +185,7 @@ def test_a_message_of_qos_2_is_heard_when_the_broker_releases_it() -> None:
     assert [(one.mid, one.qos) for one in heard.messages] == [(6, 1), (5, 2), (5, 1)]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "whole",
     [
@@ -213,6 +214,7 @@ def test_a_broken_packet_is_retried_a_few_times_and_then_ends_the_gateway(
     assert caplog.text.count("sent what the MQTT library cannot read; trying again in") == 3
 
 
+@pytest.mark.night
 def test_a_busy_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """The library ends such a connection with the reason that it gives where it cannot read a packet."""
     broker = BluntBroker([], instead=packet(0x20, b"\0\x88\0"))

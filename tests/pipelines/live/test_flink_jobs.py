@@ -29,6 +29,7 @@ def test_a_signal_cancels_the_job_in_its_cluster_too(one: Job, api: FlinkApi) ->
     assert not any("may run on" in line for line in said)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
@@ -43,6 +44,7 @@ def test_a_job_that_outlives_its_schedule_is_cancelled_in_its_cluster(
     assert said[-1].endswith("is over (CANCELED)")
 
 
+@pytest.mark.night
 def test_a_failed_job_that_may_still_run_is_not_restarted(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

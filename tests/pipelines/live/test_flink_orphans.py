@@ -47,6 +47,7 @@ def test_a_job_with_workers_in_its_command_is_not_left_running() -> None:
     assert options.view_as(GoogleCloudOptions).job_name == "load"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_detached_job_running_and_prints_its_address(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, number: int
@@ -68,6 +69,7 @@ class Server(Result):
         raise ConnectionError
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_detached_job_is_left_running_when_its_command_fails(
     one: Job, api: FlinkApi, monkeypatch: pytest.MonkeyPatch, *, leave: bool
@@ -84,6 +86,7 @@ def test_a_detached_job_is_left_running_when_its_command_fails(
     assert api.cancelled == ([] if leave else [job])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("state", ["FINISHED", "CANCELED", "FAILED"])
 def test_a_job_is_followed_in_its_cluster_after_its_job_server_ended(one: Job, api: FlinkApi, state: str) -> None:
     job = api.add("load-1")

@@ -85,6 +85,7 @@ def test_an_unreachable_cluster_is_reported_with_advice(api: FlinkApi) -> None:
     assert "it could not be reached (ConnectionRefusedError); look there and cancel it" in ended.text
 
 
+@pytest.mark.night
 def test_a_refused_cancellation_is_retried_and_reported_by_its_status(api: FlinkApi) -> None:
     api.add("load-1")
     api.refusals = [503, 409]
@@ -97,6 +98,7 @@ def test_a_refused_cancellation_is_retried_and_reported_by_its_status(api: Flink
     assert "secret" not in ended.text
 
 
+@pytest.mark.night
 def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None

@@ -24,6 +24,7 @@ from ..jobs import HOMES, readings, write_csv
 from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published, run, true_counts
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -38,6 +39,7 @@ def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
     assert done.said(f"{5 * 48 * len(HOMES):,} in the schedule")
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_path: Path) -> None:
     said = [json.loads(line) for line in run(made(tmp_path), "--json").out.splitlines()]
@@ -48,6 +50,7 @@ def test_as_json_every_line_is_an_object_and_the_last_one_is_the_summary(tmp_pat
     assert summary["operator_only"]["rejected"] == {}
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(tmp_path: Path) -> None:
     one = made(tmp_path)
@@ -61,6 +64,7 @@ def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(t
     assert files(one) == before
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize("gone", ["beside the sink", "beside the settings"])
 def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
@@ -108,6 +112,7 @@ def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: P
     run(one).ended(4, "sink: it holds 1 of 1 release that are not on record")
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_path: Path) -> None:
     run(made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})).ended(3, "refused")
@@ -141,6 +146,7 @@ def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(
         assert store.summary("streets").history_lost
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_sink_with_another_querys_rows_or_with_no_releases_is_refused(tmp_path: Path) -> None:
     one = made(tmp_path)
@@ -153,6 +159,7 @@ def test_a_sink_with_another_querys_rows_or_with_no_releases_is_refused(tmp_path
     run(one).ended(2, "strange.parquet exists and holds no releases")
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until_now(tmp_path: Path) -> None:
     settings = read_settings(made(tmp_path, windows={"size": "1d", "start": "2024-03-01"}).settings)

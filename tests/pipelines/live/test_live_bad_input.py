@@ -57,6 +57,7 @@ def stopped(one: Job, code: int) -> Done:
 # Rosters
 
 
+@pytest.mark.night
 def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_path: Path) -> None:
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
     with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
@@ -132,6 +133,7 @@ DOMAIN = "a domain keeps what its account rests on: set it back; a domain of ano
 BELIEF = "an account rests on one belief: set the model back"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("changes", "said", "advice"),
     [
@@ -227,6 +229,7 @@ def rows(one: Job) -> dict[str, str]:
     return {row["release_id"]: repr(row) for row in batches}
 
 
+@pytest.mark.night
 def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> None:
     before = rows(one)
     shutil.rmtree(one.folder / "inbox")

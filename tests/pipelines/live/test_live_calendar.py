@@ -38,6 +38,7 @@ def rows_of(one: Job) -> dict[tuple[int, str], dict[str, Any]]:
     return found
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_live_run_continues_over_a_day_of_23_hours_despite_late_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

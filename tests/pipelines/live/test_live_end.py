@@ -49,6 +49,7 @@ def test_a_lost_runner_is_reported(one: Job) -> None:
     assert caught.value.code == 1
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(one: Job, number: signal.Signals) -> None:
     before = signal.getsignal(number)
@@ -72,6 +73,7 @@ def test_a_job_stopped_during_its_start_ends(one: Job) -> None:
     assert "stop" in said
 
 
+@pytest.mark.night
 def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_same(one: Job) -> None:
     def into_a_callback() -> None:
         with suppress(KeyboardInterrupt):  # as Python does with one that comes into a destructor

@@ -71,6 +71,7 @@ def test_every_metric_holds_only_public_quantities(tmp_path: Path) -> None:
     assert all(not metrics for kind, metrics in found.items() if kind not in ("counters", "distributions"))
 
 
+@pytest.mark.night
 def test_the_summary_of_a_live_run_shows_the_counters(tmp_path: Path) -> None:
     one = made(tmp_path)
     told = json.loads(run(one, "--json").out.splitlines()[-1])["operator_only"]

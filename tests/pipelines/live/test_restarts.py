@@ -163,6 +163,7 @@ def kinds(done: Done) -> list[str]:
 PANIC = "panic in stage.Execute: secret"
 
 
+@pytest.mark.night
 def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_job_whose_runner_fails_some_times_publishes_everything_once(
     assert published(one) == true_counts(readings(6), days=5)
 
 
+@pytest.mark.night
 def test_a_job_that_its_runner_fails_too_often_ends_with_the_last_failure(
     tmp_path: Path, attempts: list[Pipeline]
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_job_over_standard_input_is_not_restarted(tmp_path: Path, attempts: li
     assert done.said("standard input cannot be read again: send what is missing, or write it to files")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
@@ -233,6 +236,7 @@ def test_a_permanent_failure_ends_the_job_at_once(
     assert done.said(said)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("how", ["vanished", "emptied"])
 def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
     tmp_path: Path, attempts: list[Pipeline], how: str
@@ -263,6 +267,7 @@ def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
         assert store.summary("streets").history_lost
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize(
     "damage",
@@ -319,6 +324,7 @@ def test_a_remote_job_done_without_all_windows_is_a_failure_and_not_restarted(
     assert done.said("ended as DONE, and the window that ends at 2024-03-02T00:00:00Z is not on record: the job was")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("stop", [None, "2124-03-06"])
 @pytest.mark.parametrize("kind", ["csv", "stdin"])
 def test_only_the_end_of_a_source_excuses_a_job_that_is_done_before_its_schedule(
@@ -358,6 +364,7 @@ def test_a_job_stopped_while_waiting_for_a_restart_exits_with_0(
     assert kinds(done)[-3:] == ["restart", "stop", "summary"]
 
 
+@pytest.mark.night
 def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipeline]) -> None:
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
 
@@ -370,6 +377,7 @@ def test_a_restart_reads_the_roster_again(tmp_path: Path, attempts: list[Pipelin
     assert json.loads(done.out.splitlines()[-1])["rows"] == 5 * 7
 
 
+@pytest.mark.night
 def test_a_restart_takes_up_the_state_that_the_first_job_took_up(tmp_path: Path, attempts: list[Pipeline]) -> None:
     """Its first job changed the roster, and what the state before it had rejected is known from before that."""
     one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
@@ -396,6 +404,7 @@ class Clock:
         self.now += seconds
 
 
+@pytest.mark.night
 def test_a_ledger_outage_ends_no_job_and_counts_as_no_restart(
     tmp_path: Path, attempts: list[Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_slot_of_a_switch_uses_the_new_kernel_forward():
     assert switched(MarkovChain(even), MarkovChain(sticky), 3, charges).loss >= truth - TINY
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_loss_across_a_switch_is_never_below_enumeration(data):
@@ -111,6 +112,7 @@ def test_the_loss_across_a_switch_is_close_to_that_of_quilts_with_both_kernels(d
 SLOWEST = MarkovChain([[0.999, 0.001], [0.001, 0.999]])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -136,6 +138,7 @@ def test_a_slow_chain_before_or_after_a_switch_costs_little_more_than_alone(befo
     assert ledger.ceiling(ledger.density_for(0.2)) <= 0.2
 
 
+@pytest.mark.night
 def test_behind_a_switch_to_a_slow_chain_more_density_costs_more():
     three = MarkovChain([[0.995, 0.00492, 0.00008], [0.0036, 0.9947, 0.0017], [0.0013, 0.0013, 0.9974]])
     ledger = Ledger(MarkovChain(np.full((3, 3), 1 / 3)))
@@ -185,6 +188,7 @@ def test_charges_around_a_switch_in_any_order_give_the_same_loss(order):
     assert ledger.histories == (((None, FAST), (100, SLOW)),)
 
 
+@pytest.mark.night
 def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
     ledger = Ledger(MarkovChain(OLD), budget=16.0)
     ledger.replay(WHOLE)

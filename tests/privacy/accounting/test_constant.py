@@ -57,6 +57,7 @@ def truth(start, matrix, charges):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_largest_density_bounds_the_loss_of_every_stationary_chain(data):
@@ -140,6 +141,7 @@ def test_chains_of_many_states_are_priced_by_the_variation_of_their_powers():
     assert found.sigma < 2 * lower_bound(chain, 1.0)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("states", [2, 5])
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 3e-4, 1e-3])
 def test_a_tiny_epsilon_has_noise_and_its_stream_is_within_it(states, epsilon):
@@ -151,6 +153,7 @@ def test_a_tiny_epsilon_has_noise_and_its_stream_is_within_it(states, epsilon):
     assert Ledger(chain).ceiling(1 / found.sigma) <= epsilon
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "belief",
     [
@@ -192,6 +195,7 @@ def _beliefs(data):
     }[kind]
 
 
+@pytest.mark.night
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.floats(0.05, 30.0))
 def test_an_endless_stream_needs_no_more_noise_than_by_quilts_and_the_ledger_agrees(data, epsilon):
@@ -219,6 +223,7 @@ def test_a_window_has_the_noise_of_the_quilts_where_they_decide():
     assert Ledger(chain).charge(0, 5_000, found.epsilon_dp).loss_after <= 8.0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-17, 5e-324])
 def test_a_class_that_forgets_next_to_nothing_loses_all_in_little_memory(gap):
     tracemalloc.start()

@@ -28,6 +28,7 @@ def truth(start, matrix, charges, slots):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges, slots)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_event_loss_bounds_every_event_of_a_stationary_chain(data):
@@ -111,6 +112,7 @@ def generator():
     return np.random.default_rng(seed)
 
 
+@pytest.mark.night
 def test_an_event_where_the_belief_changes_is_bounded_by_enumeration(generator):
     for _ in range(15):
         states = int(generator.integers(2, 4))
@@ -129,6 +131,7 @@ def test_an_event_where_the_belief_changes_is_bounded_by_enumeration(generator):
             assert ledger.event_loss(slots) >= found - TINY, (before, after, change, charges, slots)
 
 
+@pytest.mark.night
 def test_an_event_under_a_rhythm_or_its_contraction_is_bounded_by_enumeration(generator):
     for _ in range(15):
         kernels = generator.dirichlet(np.full(2, generator.choice([0.5, 1.0, 3.0])), (2, 2))
@@ -146,6 +149,7 @@ def test_an_event_under_a_rhythm_or_its_contraction_is_bounded_by_enumeration(ge
                 assert ledger.event_loss(slots) >= found - TINY, (kernels, charges, slots)
 
 
+@pytest.mark.night
 def test_an_event_on_an_endless_schedule_loses_no_less_than_on_a_part_of_it(generator):
     for _ in range(20):
         size, every = sorted(generator.integers(1, 7, 2).tolist(), reverse=bool(generator.integers(2)))

@@ -128,6 +128,7 @@ def test_the_pooled_london_homes_need_a_quarter_of_the_quilts_noise(homes):
     assert mqm_exact(chain, 1.0).sigma > 4 * 10.65676
 
 
+@pytest.mark.night
 def test_each_home_by_its_own_chain_needs_little_above_the_least(homes):
     whole = pooled(homes.values())
     found, least = [], []

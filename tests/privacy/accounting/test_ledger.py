@@ -83,6 +83,7 @@ def test_two_windows_may_cost_more_together_than_alone_though_never_by_the_quilt
     assert 2 * alone < both <= quilt_loss(BOUNDS, [window, window]) <= 2 * quilt_loss(BOUNDS, [window])
 
 
+@pytest.mark.night
 @BELIEFS
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
@@ -95,6 +96,7 @@ def test_the_same_charges_in_any_order_give_the_same_loss_bit_for_bit(belief, da
     assert first.loss == Ledger(belief).loss_of(shuffled) == Ledger(belief).replay(shuffled)
 
 
+@pytest.mark.night
 @BELIEFS
 @settings(max_examples=examples(40))
 @given(data=st.data())
@@ -129,6 +131,7 @@ def test_by_the_quilts_the_same_window_twice_loses_the_influence_once(belief):
     assert charged(belief, [window, window]).loss < twice
 
 
+@pytest.mark.night
 @BELIEFS
 @pytest.mark.parametrize("density", [0.001, 0.1])
 def test_sliding_windows_of_four_periods_lose_as_much_as_fourfold_density(belief, density):
@@ -349,6 +352,7 @@ def test_an_iterator_of_charges_may_wait_for_another_thread_that_uses_a_ledger()
         assert ledger.loss_of(charges()) == ledger.loss_of(charges=charges()) == ledger.replay(charges())
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(windows(300, most=40), st.integers(0, 40))
 def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):

@@ -31,6 +31,7 @@ def beliefs_of(matrix):
     return found
 
 
+@pytest.mark.night
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
@@ -50,6 +51,7 @@ def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
         assert quilts >= ledger.loss >= max(truth, counted) - TINY
 
 
+@pytest.mark.night
 @settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_the_ledger_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
@@ -65,6 +67,7 @@ def test_the_ledger_bounds_the_loss_of_every_chain_with_a_fixed_start(data):
         assert Ledger(MixingBounds.of(chain)).loss_of(charges) >= truth - TINY
 
 
+@pytest.mark.night
 def test_the_ledger_equals_the_definition_for_extreme_chains():
     # independent slots lose their density, a chain that cannot move loses the whole window
     charges = [(0, 4, 0.3), (2, 6, 0.5)]
@@ -147,6 +150,7 @@ def test_endless_schedules_without_a_common_period_are_priced_from_above():
     assert loss >= Ledger(QUICK).loss_of(written)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(60), deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 12)),

@@ -67,6 +67,7 @@ def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data
     assert Ledger(belief).loss_of(charges) <= quilt_loss(belief, charges)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40))
 @given(windows(120, most=7, epsilon=(0.001, 0.5)), st.randoms(use_true_random=False), st.data())
 def test_charges_in_any_order_give_one_float_and_never_lower_the_loss(charges, shuffled, data):

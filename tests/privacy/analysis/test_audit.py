@@ -238,12 +238,14 @@ QUICKLY = settings(max_examples=examples(200), deadline=None, suppress_health_ch
 AT_LENGTH = settings(max_examples=examples(5_000), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 
 
+@pytest.mark.night
 @QUICKLY
 @given(st.data())
 def test_the_true_loss_is_never_above_the_ledger(data):
     the_ledger_is_never_below(data)
 
 
+@pytest.mark.night
 @settings(QUICKLY, max_examples=examples(120))
 @given(st.data())
 def test_the_true_loss_is_never_above_the_target_of_a_calibration(data):
@@ -302,6 +304,7 @@ class TestNoiseThatKeepsTheTotal:
             found = [AuditRelease(1, 2, scale=4.0)]
             assert fixed_total_loss(free, 2, found, reach=2) == pytest.approx(found[0].epsilon_dp, rel=1e-12)
 
+    @pytest.mark.night
     @pytest.mark.parametrize(
         ("matrix", "spans"),
         [

@@ -21,6 +21,7 @@ BELIEFS = [
 ]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("belief", BELIEFS, ids=lambda belief: belief["kind"])
 def test_the_same_charges_cost_more_the_less_often_states_change(belief: dict[str, object]) -> None:
     losses: list[float] = []

@@ -38,6 +38,7 @@ def planner(belief: Belief = THREE, method: str = "forward-backward", **changes:
     return replace(found, **changes)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("total_is_public", [False, True])
 def test_1000_drawn_releases_have_the_planned_error_within_3_per_cent(total_is_public):
     """1,000 weeks by the hour of the week. Rows of 3 counts are independent, the counts of a row need not be.
@@ -56,6 +57,7 @@ def test_1000_drawn_releases_have_the_planned_error_within_3_per_cent(total_is_p
     assert (errors <= found.half_width()).mean() > 0.94
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("guarantee", ["stream", "window"])
 def test_each_mechanism_has_the_smallest_window_and_group_for_the_error(guarantee):
     purpose = Purpose(window=200, group=20, error=0.3, guarantee=guarantee)
@@ -193,6 +195,7 @@ def test_histograms_that_share_slots_have_as_much_more_noise():
     assert found.loss > 0.99
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("guarantee", ["stream", "window"])
 @pytest.mark.parametrize("overlap", [1, 2, 5])
 @pytest.mark.parametrize("multiplicity", [1, 3])
@@ -211,6 +214,7 @@ def test_the_loss_is_the_account_of_every_histogram_one_by_one(guarantee, overla
     assert alone.loss_of(told) <= found.per_window.at_most
 
 
+@pytest.mark.night
 def test_at_most_is_rounded_up_and_at_least_is_rounded_down():
     for epsilon in (0.5, 1.0):
         found = analyse_utility(CHAIN, Purpose(window=48, epsilon=epsilon)).per_window

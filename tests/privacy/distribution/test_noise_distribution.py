@@ -59,6 +59,7 @@ def cells(scale: Fraction, samples: int) -> NDArray[np.int64]:
     return np.array(kept)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("scale", SCALES, ids=lambda scale: f"{float(scale):.4g}")
 def test_draws_in_bulk_follow_the_discrete_laplace_law(checks: Checks, scale: Fraction) -> None:
     """Chi-square over cells of equal probability, and a Kolmogorov bound over all values; false alarm 2e-9."""
@@ -92,6 +93,7 @@ def test_the_sign_is_fair_and_independent_of_the_size(checks: Checks) -> None:
     checks.independence((moved < 0).astype(np.int64), np.searchsorted([10, 30, 60, 100], np.abs(moved)))
 
 
+@pytest.mark.night
 def test_opendp_draws_from_the_same_law(checks: Checks) -> None:
     """Two-sample Kolmogorov bound against OpenDP's sampler, 200,000 values of theirs; false alarm 1e-9."""
     dp = pytest.importorskip("opendp.prelude", reason="OpenDP is a test dependency; install quiltstream[test]")
@@ -141,6 +143,7 @@ def test_the_largest_scale_draws_within_its_bound() -> None:
 WIDE = {2: 20, 5: 21, 12: 60, 51: 284}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("bins", "scale"), [*WIDE.items(), (51, 3), (5, 1)])
 def test_noise_of_sum_zero_in_bulk_has_the_law_of_its_entries(checks: Checks, bins: int, scale: int) -> None:
     """Kolmogorov's bound for the first and the last entry, chi-square over the rows of bins; false alarm 3e-9.

@@ -51,6 +51,7 @@ def largest_ratio(p: np.ndarray, q: np.ndarray, paths: np.ndarray, density: floa
     return math.log(-done.fun)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("path", "forgets"),
     [(wandering(1, 2, 400, hold=0.2), True), (wandering(2, 2, 400, hold=0.2), True), (echoing(3, 400), False)],

@@ -60,6 +60,7 @@ def simulate(rng, matrix, repeats, length):
     return found
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("matrix", [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5, 0], [0.01, 0.9, 0.09], [0.3, 0.3, 0.4]]])
 def test_the_level_holds_under_optional_stopping(matrix):
     """Every path is looked at 25 times, and counted as a failure if the class misses the chain at any of them.

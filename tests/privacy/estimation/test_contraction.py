@@ -59,12 +59,14 @@ def test_the_class_of_28_of_30_homes_needs_the_printed_noise(history):
     )
 
 
+@pytest.mark.night
 def test_own_chains_need_the_printed_noise(history):
     exact = np.sort(history.exact_scores())
     assert exact[27] == pytest.approx(17.3, abs=0.05)
     assert exact[29] == pytest.approx(35.8, abs=0.07)
 
 
+@pytest.mark.night
 def test_no_home_of_the_feeder_loses_more_by_its_own_chain(homes, history):
     most = sigma(history.envelope(28))
     pooled = np.sum(homes[::2], axis=0)
@@ -110,6 +112,7 @@ def test_a_cover_unattainable_by_the_history_is_refused(cover, series, said):
         rank_of(cover, series)
 
 
+@pytest.mark.night
 def test_a_further_series_is_covered_at_the_rate_of_the_rank():
     # 60 histories of 9 series and one more each; a false alarm has probability below 1e-8
     rng = np.random.default_rng(21)
@@ -178,6 +181,7 @@ def test_the_rank_of_short_series_says_about_how_likely_a_further_one_is_covered
     assert np.argsort(history.scores).tolist() == np.argsort(expected).tolist()
 
 
+@pytest.mark.night
 def test_the_rank_of_series_that_are_long_enough_holds_within_a_hundredth():
     # 6,000 histories of 3 series of 1080 transitions; if 0.74 of them cover, a false alarm has probability 1e-5
     seed = 33

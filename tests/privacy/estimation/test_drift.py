@@ -134,6 +134,7 @@ CASES = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("case", CASES)
 def test_false_alarms_are_no_more_frequent_than_stated(case):
     """500 looks at a level of 0.3, noise and series simulated; false-alarm rate of this test 1e-9, the seed is fixed.

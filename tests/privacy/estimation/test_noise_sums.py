@@ -91,6 +91,7 @@ def test_the_band_of_one_count_is_that_of_the_row(scale: Fraction, bins: int) ->
             assert found == least if scale <= 512 else least <= found <= 1.01 * least
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("scale", [Fraction(1), Fraction(127, 2)])
 def test_sums_of_drawn_noise_lie_in_their_bands_at_the_stated_level(scale: Fraction) -> None:
     """Weekly sums of days of both laws: the number within a band is binomial, two-sided at FALSE_ALARM / 4 each."""
@@ -108,6 +109,7 @@ def test_sums_of_drawn_noise_lie_in_their_bands_at_the_stated_level(scale: Fract
             assert stats.binom.sf(int((sums < narrower).sum()) - 1, draws, 0.5) > FALSE_ALARM / 4
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("weights", [(0.0, 250.0, 500.0, 1000.0, 2000.0), (1.0, -1.0, 0.5, 0.0, 0.0)])
 def test_any_weighted_sum_lies_in_its_band_at_least_at_the_stated_level(weights: tuple[float, ...]) -> None:
     for scale in (Fraction(2, 3), Fraction(30)):
@@ -120,6 +122,7 @@ def test_any_weighted_sum_lies_in_its_band_at_least_at_the_stated_level(weights:
             assert stats.binom.cdf(inside, 20_000, 0.95) > FALSE_ALARM
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("scale", [Fraction(n, 20) for n in range(2, 120)])
 def test_the_band_of_narrow_noise_holds_for_any_weight(scale: Fraction) -> None:
     one, kept = HistogramNoise(INDEPENDENT, 1, scale), HistogramNoise(ZERO_SUM, 2, scale)
@@ -159,6 +162,7 @@ WEIGHTED = [
 ]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("law", "scale", "weights"), WEIGHTED)
 def test_a_weighted_band_covers_by_enumeration_and_is_little_wider_than_the_least(
     law: str, scale: str, weights: tuple[int, ...]

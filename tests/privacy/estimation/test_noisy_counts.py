@@ -108,6 +108,7 @@ def test_a_release_is_charged_what_its_noise_costs():
     assert 0 < ledger.loss <= 2.5
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(
     first=st.floats(0.05, 0.95), second=st.floats(0.05, 0.95), epsilon_dp=st.floats(0.05, 3), length=st.integers(2, 5)

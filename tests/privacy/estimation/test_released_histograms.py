@@ -37,6 +37,7 @@ def at_least_as_often(inside: int, level: float) -> bool:
     return float(stats.binom.cdf(inside, DRAWS, level)) > FALSE_ALARM
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("share", "missing"), [(0.1, False), (0.48, False), (0.48, True), (0.94, True)])
 def test_a_quantile_band_has_its_stated_coverage(share: float, missing: bool) -> None:
     """0.48 is where exactly so many cells lie below an edge: the hardest place."""
@@ -78,6 +79,7 @@ def test_the_duration_curve_counts_from_each_edge_and_leaves_missing_cells_out()
 LOWS, HIGHS = (0.0, 250.0, 500.0, 1000.0, 2000.0), (250.0, 500.0, 1000.0, 2000.0, 8000.0)
 
 
+@pytest.mark.night
 def test_bounds_on_mean_and_total_hold_for_values_at_the_ends_of_bins() -> None:
     """With every value at its bin's lower end the total is the sum of the lower ends: the bound's hardest case."""
     for ends in (LOWS, HIGHS):
@@ -142,6 +144,7 @@ def test_sums_add_counts_totals_and_noise_up() -> None:
         change(days[0], exact(1, 2))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", [True, False])
 @pytest.mark.parametrize("counts", [(-300, -300, 1000), (1000, -300, -300), (0, 0, 400), (-300, 1000, -300)])
 def test_bounds_of_the_moments_are_in_order_however_the_noise_fell(counts: tuple[int, ...], *, missing: bool) -> None:

@@ -58,6 +58,7 @@ def test_two_histories_that_differ_in_one_slot_differ_by_two_over_the_scale(each
     assert mechanism.epsilon_dp == each.epsilon_dp
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("classes", CLASSES)
 def test_the_loss_on_a_chain_by_enumeration_is_at_most_that_of_one_histogram(classes: tuple[int, ...]) -> None:
     """[SWC17] Definition 2.1 over all histories of a chain and all outputs in a box, against the ledger's account."""

@@ -77,6 +77,7 @@ def ordered_law(counts: list[int], chosen: tuple[int, ...], rate: Fraction) -> F
     return chance
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("counts", "choose", "epsilon"),
     [

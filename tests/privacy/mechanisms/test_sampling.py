@@ -179,6 +179,7 @@ def test_bernoulli_has_exactly_the_probability_of_the_fraction(p: int, q: int) -
     assert_law(measured, lambda event: Fraction(p, q) if event else 1 - Fraction(p, q))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("p", "q"), [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (6, 7), (123, 1000)])
 def test_bernoulli_exp_has_exactly_the_exponential_probability(bench: Bench, p: int, q: int) -> None:
     measured = enumerate_law(lambda bits: bool(bench.sampler.bernoulli_exp(np.array([p]), q, bits)[0]), BLOCK_TOLERANCE)
@@ -197,6 +198,7 @@ def discrete_laplace(scale: Fraction) -> Callable[[int], Fraction]:
     return lambda value: (1 - ratio) / (1 + ratio) * ratio ** abs(value)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_a_draw_has_exactly_the_discrete_laplace_law(bench: Bench, scale: Fraction) -> None:
     measured = bench.law_of_draw(scale, DRAW_TOLERANCE)
@@ -245,6 +247,7 @@ def test_none_and_all_are_chosen_without_a_key() -> None:
         assert not keys.widths
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_magnitudes_have_exactly_the_geometric_law(bench: Bench, scale: Fraction) -> None:
     measured = enumerate_law(lambda bits: int(bench.user.magnitudes(scale, 1, bits)[0]), DRAW_TOLERANCE)
@@ -358,6 +361,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_enumeration_fails_on_a_wrong_sampler(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     where, right, wrong = MUTANTS[name]

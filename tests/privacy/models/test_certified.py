@@ -48,6 +48,7 @@ def read(belief: Certified) -> Certified:
     return found
 
 
+@pytest.mark.night
 def test_noise_certified_for_epsilon_1_with_many_states_is_accounted_as_1() -> None:
     chain = many()
     kept = read(certified(chain))
@@ -73,6 +74,7 @@ def test_a_certificate_holds_at_every_smaller_density(belief: MarkovChain | Fini
                 assert not certify(pair, replace(lower, density=lower.density * (1 + 1e-4)))
 
 
+@pytest.mark.night
 def test_a_target_below_that_of_the_certificate_has_the_sharper_density() -> None:
     kept = certified(THREE)
     for epsilon in (0.3, 0.9, 1.0, 2.0):
@@ -114,6 +116,7 @@ def altered(change: str, *, couplings: bool = True) -> dict[str, object]:
     return form
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("couplings", [True, False])
 @pytest.mark.parametrize(
     "change",
@@ -141,6 +144,7 @@ def test_a_certificate_that_does_not_hold_is_refused(change: str, *, couplings: 
 FORWARD, BACKWARD = certified(CIRCLING).proofs[0]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "proof",
     [
@@ -159,6 +163,7 @@ def test_a_certificate_whose_couplings_do_not_prove_it_is_refused(proof: Proof) 
         Ledger(belief_from_dict(form), budget=1.0).charge(0, 1000, 0.05)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("belief", [THREE, FiniteClass([SLOW, FAST]), many(), MixingBounds(0.2, 0.75)])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-3])
 def test_stored_couplings_require_almost_no_additional_noise(belief: Belief, epsilon: float) -> None:
@@ -170,6 +175,7 @@ def test_stored_couplings_require_almost_no_additional_noise(belief: Belief, eps
     assert all(("couplings" in one) == bool(belief.members) for one in forms)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_no_couplings_make_a_smaller_matrix_hold(data: st.DataObject) -> None:

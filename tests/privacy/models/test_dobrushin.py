@@ -149,6 +149,7 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_of_the_class():
     assert belief_from_dict(belief.to_dict()) == belief
 
 
+@pytest.mark.night
 def test_a_curve_is_not_below_the_exact_one_after_many_slots():
     # found by a search: 1e-12 is too little there
     chain, steps = MarkovChain([[1 - 2e-6, 2e-6], [5e-6, 1 - 5e-6]]), 60_000

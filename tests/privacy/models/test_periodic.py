@@ -23,6 +23,7 @@ LENGTH = {2: 7, 3: 5}
 TINY = 1e-9
 
 
+@pytest.mark.night
 def test_the_half_hours_of_london_need_the_printed_noise(shared_data):
     table = np.sum(list(table_by_slot(shared_data).values()), axis=0)
     chain = PeriodicChain(table / table.sum(axis=2, keepdims=True))
@@ -125,6 +126,7 @@ def test_the_contraction_of_a_periodic_chain_covers_it():
     )
 
 
+@pytest.mark.night
 def test_a_rhythm_with_entries_next_to_0_has_the_noise_of_its_contraction_class():
     """Couplings prove nothing there, total variations do."""
     seed = 1

@@ -55,6 +55,7 @@ class TestEveryBelief:
         pairs = belief.directions()
         assert all(certify(pair, one) for pair, one in zip(pairs, found.certificates, strict=True))
 
+    @pytest.mark.night
     def test_the_ledger_accounts_for_the_belief_and_its_events(self, belief: Belief) -> None:
         ledger = Ledger(belief, budget=1.0)
         assert 0 < ledger.charge(0, 48, 0.02).loss_after <= ledger.event_loss(4)

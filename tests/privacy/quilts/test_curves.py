@@ -79,6 +79,7 @@ def test_the_best_loss_per_entry_is_the_largest_and_never_below_the_trivial_one(
     assert best == pytest.approx(max(by_hand))
 
 
+@pytest.mark.night
 @settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_mechanisms_on_one_curve_compose_above_the_truth_and_the_ledger(data):
@@ -128,6 +129,7 @@ def gaussian_by_quadrature(scale, gamma, delta, far, node, points=121):
     return max(np.log(one / other).max() for one, other in itertools.permutations(laws, 2))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("scale", "delta"), [(0.5, 0.5), (1.0, 1.0), (2.0, 0.5)])
 def test_the_gaussian_curve_is_just_above_the_influence_by_quadrature(scale, delta):
     curve = gaussian_curve(3, scale, 1.0, delta)

@@ -228,6 +228,7 @@ def check_order(chain, epsilon, length):
                 assert calibration.sigma == pytest.approx(card / (epsilon - calibration.influence), rel=1e-9)
 
 
+@pytest.mark.night
 def test_pairwise_exact_spectral_and_lemma_need_more_noise_in_this_order():
     for chain in chains(120, seed=20260701):
         check_order(chain, 1.0, None)
@@ -241,6 +242,7 @@ def test_four_quilt_mechanisms_keep_their_order_on_a_thousand_chains():
         check_order(chain, 0.3, 50)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
@@ -274,6 +276,7 @@ def test_without_a_secret_pair_no_noise_is_needed(method):
         assert method(MarkovChain([[0.5, 0.5], [0.0, 1.0]], [0, 1]), 1.0, length).sigma == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("method", METHODS)
 def test_transient_states_do_not_increase_the_noise_of_later_slots(method):
     # state 1 is never entered, and would tell much about the state after it; so is state 2 of the other chain
@@ -303,6 +306,7 @@ def test_far_after_a_known_start_a_slow_chain_needs_the_stationary_noise(method)
     assert len(known.assumptions) == 1
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("method", METHODS)
 def test_without_a_usable_quilt_a_window_has_the_empty_one_and_a_stream_an_error(method):
     never = [MarkovChain(CYCLE), AnyInitial([CYCLE]), AnyInitial([[[1, 0], [0, 1]]])]
@@ -350,6 +354,7 @@ def test_extreme_targets_are_met(method, epsilon):
     assert method(MarkovChain(CYCLE), epsilon, 10).sigma == pytest.approx(10 / epsilon, rel=1e-12)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_no_member_of_a_binary_interval_needs_more_noise_than_the_interval(data):

@@ -71,6 +71,7 @@ def ladder(states, up):
     return matrix
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("states", "up"), [(4, 1e-120), (5, 1e-90), (8, 1e-60), (3, 1e-200), (6, 1e-300)])
 def test_powers_that_underflow_keep_their_ratios(states, up):
     matrix = ladder(states, up)

@@ -94,6 +94,7 @@ def test_one_house_by_the_minute_needs_the_noise_of_the_theory(house, width, bin
     assert check_order(chain) == 4
 
 
+@pytest.mark.night
 def test_a_house_by_the_minute_needs_more_noise_with_an_atypical_first_minute(house):
     watts, adjacent = house
     chain = fitted(binned(watts, 200, 51), adjacent)
@@ -103,6 +104,7 @@ def test_a_house_by_the_minute_needs_more_noise_with_an_atypical_first_minute(ho
     assert found.node < 1000
 
 
+@pytest.mark.night
 def test_sixty_pooled_homes_need_the_noise_of_the_theory(homes):
     watts, adjacent, _ = homes
     chain = fitted(np.searchsorted([250, 500, 1000, 2000], watts, side="right"), adjacent)

@@ -49,6 +49,7 @@ for path in sys.argv[2:]:
 """
 
 
+@pytest.mark.night
 def test_documents_of_hostile_size_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     """In a process that has :data:`ROOM` and no more."""
     hostile = [

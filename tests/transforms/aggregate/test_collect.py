@@ -180,6 +180,7 @@ WINDOWS = {"windows": {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"
 STEP = 6 * HOUR
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("firing", FIRINGS)
 def test_every_window_is_recorded_complete_and_once_for_any_panes(
     tmp_path: Path,
@@ -281,6 +282,7 @@ def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     assert (panes.most, panes.timings) == (1, {"ON_TIME"})
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("firing", ["early-discarding", "each-discarding"])
 def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str

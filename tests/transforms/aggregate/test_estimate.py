@@ -110,6 +110,7 @@ def rows() -> list[tuple[str, int, float]]:
     return frame.filter(pl.col("household").is_in(names)).rows()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", [False, True])
 def test_transitions_of_shuffled_and_doubled_readings_equal_a_plain_count(rows, tmp_path, capsys, missing):
     seed = random.randrange(2**32)
@@ -192,6 +193,7 @@ def paths_of(folder: Path, rows: list[tuple[str, int, float]], check: Any, *, mi
         assert_that(pipeline | feed(folder, batches(rows, 5003)) | SeriesPaths(grid, space), check)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_states_of_every_series_have_the_transitions_that_are_counted(rows, tmp_path, missing):
     some = [row for at, row in enumerate(rows) if at % 7]

@@ -92,6 +92,7 @@ def play_until(frame: pl.DataFrame, job: Settings, hours: int) -> None:
 # A roster file that changes between two runs of a live job
 
 
+@pytest.mark.night
 def test_a_series_that_joins_leaves_or_returns_does_so_with_a_window(tmp_path):
     rosters = [
         {"x": ["a", "b"], "y": ["c", "d", "e"]},
@@ -203,6 +204,7 @@ def test_a_roster_that_changes_while_a_job_runs_waits_for_a_new_window(
     assert on_record(newer) == rows
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("hours", "last"), some([*product([(12, 25), (12, 36), (30, 36)], ["cef", "abcdef", "abcde"])], 9)
 )
@@ -248,6 +250,7 @@ def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monke
     assert [version.start for version in held_by(job).versions] == [0, late // 12 * 12 + 12]
 
 
+@pytest.mark.night
 def test_a_job_with_the_state_of_another_takes_a_new_roster_as_a_running_one(tmp_path, monkeypatch):
     """The job before it rejected the readings of series that joined, in windows that are open."""
     frame = readings(4, seed=46, names=ALL)

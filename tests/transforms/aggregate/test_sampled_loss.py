@@ -339,6 +339,7 @@ def test_the_sampled_loss_of_groups_with_known_members_is_within_the_bound(
     assert found.loss >= at(20, 70) / 100 * rows.loss
 
 
+@pytest.mark.night
 def test_the_sampled_loss_of_rerun_bundles_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job is killed when its rows are out, and runs again when the secret slot has been sent in another state."""
     watched = Watched(monkeypatch, failing=True)

@@ -230,6 +230,7 @@ def repeated(text: str, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("column", ["id", "ts", "kwh"])
 def test_a_long_text_in_every_row_of_a_parquet_file_is_in_memory_once(tmp_path: Path, column: str):
     rows = 100_000
@@ -278,6 +279,7 @@ def read_in_little(path: Path, kind: str, **changes: Any) -> list[str]:
     return done.stdout.split(maxsplit=3)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("codec", ["deflate", "zstandard", "snappy"])
 def test_a_block_unpacking_to_gigabytes_is_read_in_bounded_memory(tmp_path: Path, codec: str):
     size = 1 << 30
@@ -346,6 +348,7 @@ RECORDS = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("kind", "count"), [(BOOLEANS, 6_000_000), (RECORDS, 200_000)], ids=["booleans", "records"])
 def test_values_in_an_unused_column_use_no_memory(tmp_path: Path, kind: Any, count: int):
     path = tmp_path / "x.avro"

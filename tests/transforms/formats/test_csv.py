@@ -46,6 +46,7 @@ def expected(lines: list[bytes]) -> list[Any]:
     return sorted(rows)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -164,6 +165,7 @@ def test_a_line_too_long_to_hold_is_skipped_and_counted():
     assert rejects == [(3, "malformed-row"), (5, "malformed-row")]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("quoted", [False, True])
 @pytest.mark.parametrize("block_bytes", [7, 64, 1000, 1 << 20])
 def test_block_boundaries_change_nothing(block_bytes, quoted):

@@ -75,6 +75,7 @@ def write(path: Path, format_: str, rows: list[dict[str, Any]]) -> None:
         pl.DataFrame(rows).with_columns(pl.col("ts").dt.to_string("iso:strict")).write_csv(path)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("format_", ["parquet", "csv", "jsonl", "avro"])
 @pytest.mark.parametrize("batch_rows", [50, 1 << 17])
 def test_the_same_table_gives_the_same_readings_in_every_format(tmp_path, format_, batch_rows):

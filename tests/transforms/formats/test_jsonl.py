@@ -39,6 +39,7 @@ def line(name: Any, minute: int, value: Any, **more: Any) -> bytes:
     return json.dumps({"id": name, "ts": f"2013-01-01T00:{minute:02d}Z", "kwh": value, **more}).encode()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [

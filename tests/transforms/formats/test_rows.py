@@ -122,6 +122,7 @@ def test_a_category_of_any_spelling_is_a_label(tmp_path: Path) -> None:
     assert found == [0, 0, "missing-value"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("other", ["else", "7"])
 def test_a_changed_label_moves_the_histogram_by_two_or_not_at_all(other: str) -> None:
     """By enumeration: every series of three cells, every cell, every other label, listed or not."""

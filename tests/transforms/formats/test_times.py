@@ -232,6 +232,7 @@ ZONES = [
 ]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
 @pytest.mark.parametrize("zone", ZONES)
 def test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it(zone, ambiguous):

@@ -52,6 +52,7 @@ def silence(part: ReadPart, rest: Any, estimator: Estimator, wall: list[int], ho
     return reached, rest
 
 
+@pytest.mark.night
 def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker):
     topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
@@ -72,6 +73,7 @@ def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker
     assert until == 104 - 3
 
 
+@pytest.mark.night
 def test_no_partition_becomes_idle_while_the_broker_is_unavailable(broker):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()
     part = part_of(broker, topic, wall, idle_us=2 * HOUR)
@@ -184,6 +186,7 @@ def test_only_windows_over_a_retention_gap_are_marked(broker):
     assert found[-1] == 20.5
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("kind", "stamp_ms"),
     [

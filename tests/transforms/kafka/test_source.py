@@ -73,6 +73,7 @@ def feed(broker: FakeBroker, topic: str, **changes: Any) -> KafkaPartitions:
     return KafkaPartitions(broker.cluster, (topic,), **given)
 
 
+@pytest.mark.night
 def test_an_unavailable_broker_is_reported_and_polled_until_its_return(broker, caplog):
     topic = broker.topic(2)
     broker.away = True
@@ -92,6 +93,7 @@ def test_an_unavailable_broker_is_reported_and_polled_until_its_return(broker, c
     assert set(reader.sources.values()) == {Reach.UNKNOWN}
 
 
+@pytest.mark.night
 def test_a_reader_whose_login_is_refused_reads_its_secret_again_and_goes_on(broker, monkeypatch):
     monkeypatch.setenv("QS_TEST_LOGIN", "old")
     topic = broker.topic(1)
@@ -251,6 +253,7 @@ def test_a_leaderless_partition_is_reported_and_the_others_are_read(broker, capl
     pieces_until(reader, lambda _: reader.trouble is None)
 
 
+@pytest.mark.night
 def test_an_empty_partition_group_holds_its_watermark_during_a_broker_outage(broker):
     topic, wall, estimator = broker.topic(1), [ORIGIN + 10 * HOUR], Estimator()
     part = ReadPart(feed(broker, topic, lanes=2), PollingPolicy(ORIGIN, poll_s=0.0), now=lambda: wall[0])

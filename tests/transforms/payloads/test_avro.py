@@ -167,6 +167,7 @@ def test_decimals_are_numbers():
     assert decode(READINGS, messages(given), schemas=lambda _: schema) == ([("m0", NOON_US, -12.345)], [])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["bytes", "fixed"])
 @pytest.mark.parametrize("count", [1, FEW])
 def test_decimals_of_very_many_digits_are_rejects_even_where_unused(kind: str, count: int):
@@ -401,6 +402,7 @@ ODD: dict[str, bytes] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ODD)
 def test_an_irregular_message_is_decoded_as_alone_and_affects_no_other(name: str):
     good = [whole(number) for number in range(MANY)]

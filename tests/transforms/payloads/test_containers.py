@@ -155,6 +155,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("payload", DAMAGED)
 def test_damaged_containers_raise_nothing_and_count_once(payload: str, packed: bool):

@@ -268,6 +268,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name", ["json", "register", "thingsboard", "edgex", "hono", "azure-iot", "aws-iot", "ngsi-ld"]
 )
@@ -288,6 +289,7 @@ POISON = b"\xfe\xffpoison"
 BATCHES, OFTEN = 20, 50
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", CASES)
 def test_a_repeated_poison_message_affects_no_other_and_is_rejected_each_time(name: str, tmp_path: Path):
     """The same damaged message among good ones, a thousand times in twenty batches, up to the files of rejects."""
@@ -331,6 +333,7 @@ def among(good: Messages, between: list[int], start: int) -> tuple[Messages, lis
     return batch, (start + places).tolist()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", CASES)
 def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: str):
     """Not few are read, and not few rejected."""

@@ -42,6 +42,7 @@ def counter(slot: int, value: float, *names: str) -> bytes:
 FLOODS = pytest.mark.parametrize("names", [30_000, pytest.param(1_000_000, marks=pytest.mark.night)])
 
 
+@pytest.mark.night
 @FLOODS
 def test_a_flood_of_names_stays_within_the_memory_limit_and_is_reported(names: int):
     """One real meter speaks before and after the flood, and in the middle of it; all its differences are there."""

@@ -148,6 +148,7 @@ def test_the_slots_that_a_series_remembers_are_bounded():
     assert between == [False, False, True]
 
 
+@pytest.mark.night
 def test_a_reader_with_sufficient_look_back_loses_nothing():
     """After a restart at any message, the cells of the first and the second life together are those of one life."""
     pairs = [(at / 2, float(at)) for at in range(24)]
@@ -160,6 +161,7 @@ def test_a_reader_with_sufficient_look_back_loses_nothing():
         assert {cell: max(first.get(cell, 0.0), second.get(cell, 0.0)) for cell in {**first, **second}} == expected
 
 
+@pytest.mark.night
 def test_a_reader_without_look_back_loses_a_slot_and_gives_no_wrong_value():
     pairs = [(at / 2, float(at * at)) for at in range(1, 24)]
     expected = cells(decoder(), [[message(pair)] for pair in pairs])

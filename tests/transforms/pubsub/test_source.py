@@ -275,6 +275,7 @@ def test_a_committed_bundle_is_acknowledged_and_a_dropped_one_redelivered(
     assert service.acked == [first, second]
 
 
+@pytest.mark.night
 def test_punctuations_are_emitted_when_settled_and_readings_carry_the_horizon(
     service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

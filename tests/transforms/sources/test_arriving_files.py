@@ -106,6 +106,7 @@ def test_a_pipe_in_the_folder_is_one_reject_by_its_name_and_files_are_read(tmp_p
     assert feed.reader(0, pieces[-1].position).read() is None
 
 
+@pytest.mark.night
 def test_a_position_has_bounded_size_per_existing_file(tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{number:04}.jsonl").write_text(line(number), encoding="utf-8")
@@ -210,6 +211,7 @@ def outcome(pieces: list[SourceBatch]) -> tuple[list[float], list[tuple[str, int
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 def test_a_large_file_is_read_in_batches_and_resumes_at_any_offset(tmp_path: Path, form: str) -> None:
     large(form, tmp_path / f"0.{form}")
@@ -252,6 +254,7 @@ def test_a_half_read_file_that_changed_is_counted_and_read_from_its_beginning_on
     assert feed.reader(0, last.position).read() is None
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["jsonl", "avro"])
 @pytest.mark.parametrize("renamed", [True, False], ids=["renamed over", "written over"])
 def test_a_file_that_changes_while_it_is_read_is_counted_and_read_from_its_beginning(

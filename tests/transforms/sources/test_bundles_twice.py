@@ -167,6 +167,7 @@ def of_record(job: Settings) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.night
 def test_bundles_run_twice_leave_each_row_of_record_once_in_the_sink(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ class Calls:
         return self._part.process(0, tracker, estimator), tracker, estimator
 
 
+@pytest.mark.night
 def test_every_readers_call_repeated_after_a_failure_changes_nothing(tmp_path: Path, tally: Tally) -> None:
     job = long_settings(tmp_path, shards=1)
     frame = readings(DAYS + 1, seed=38)

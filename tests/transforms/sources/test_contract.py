@@ -23,6 +23,7 @@ from quiltstream.transforms.sources.contract import BEGIN, Attempts, SourceBatch
 from ..reading import ORIGIN, decoder, line
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "avro"])
 def test_the_rejects_of_a_bundle_are_one_file_and_none_is_written_without_any(
     tmp_path: Path, format_: FileFormat

@@ -107,6 +107,7 @@ def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch)
         assert counters == {"decoded-readings": 2}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, format_):
     calls: dict[int, int] = {}
@@ -134,6 +135,7 @@ def test_python_is_called_for_each_batch_and_not_for_each_reading(tmp_path, form
     assert calls[200_000] < calls[2_000] + 2_000
 
 
+@pytest.mark.night
 def test_inputs_that_differ_in_one_value_have_equal_logs_and_counters(tmp_path, caplog):
     seen: list[Any] = []
     for value in ("0.25", "-1e308"):
@@ -183,6 +185,7 @@ def several_tasks(form: str, path: Path) -> ReadReadings:
     return reading
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_file_that_changes_after_it_was_found_is_an_error(

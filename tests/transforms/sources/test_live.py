@@ -74,6 +74,7 @@ def test_a_stream_shuffled_within_its_lateness_equals_a_plain_computation(
     assert on_record(job) == expected
 
 
+@pytest.mark.night
 def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(4, seed=7)
@@ -83,6 +84,7 @@ def test_a_window_that_its_source_did_not_declare_complete_is_never_on_record(tm
     assert on_record(job) == truth(frame, windows, SERIES)
 
 
+@pytest.mark.night
 def test_a_window_waits_for_every_partition(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
@@ -97,6 +99,7 @@ def test_a_window_waits_for_every_partition(tmp_path):
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("changes", [{}, {"group_by": "group"}], ids=["series", "groups"])
 def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
     job = live_settings(tmp_path, **changes)
@@ -114,6 +117,7 @@ def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
     assert said == {(0, "unavailable"), (1, "unavailable"), (2, "replayed"), (3, "replayed")}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
 def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_path, said):
     job = live_settings(tmp_path)
@@ -145,6 +149,7 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
 
 
+@pytest.mark.night
 def test_an_endless_schedule_needs_a_start(tmp_path):
     job = settings(tmp_path, windows={"size": "1d"})
     with pytest.raises(SettingsError, match=r"windows\.start is missing"):
@@ -155,6 +160,7 @@ def test_an_endless_schedule_needs_a_start(tmp_path):
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
+@pytest.mark.night
 def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"
@@ -183,6 +189,7 @@ def test_files_that_arrive_while_the_job_runs_are_read_and_damaged_ones_skipped(
     assert on_record(job) == truth(frame, [(d * DAY, d * DAY + DAY) for d in range(3)], SERIES)
 
 
+@pytest.mark.night
 def test_a_restarted_job_publishes_missing_windows_and_nothing_twice(tmp_path):
     job = live_settings(tmp_path)
     inbox = tmp_path / "inbox"

@@ -145,6 +145,7 @@ FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("fault", "changes", "keys"),
     [("duplicated", {}, SERIES), ("reordered", {"group_by": "group"}, GROUPS), ("stalled", {}, SERIES)],
@@ -159,6 +160,7 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
     whole(job, [tmp_path], frame, keys, tally)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("behind", "tickets"), [(0, DAILY), (DAYS - 3, DAILY), (1, None)], ids=["at-once", "long-after", "no-tickets"]
 )
@@ -177,6 +179,7 @@ def test_readings_delivered_some_windows_late_change_nothing(
     assert rejected(tmp_path) == {RejectReason.LATE.value: len(late)}
 
 
+@pytest.mark.night
 def test_a_silent_partition_holds_the_windows_until_it_resumes(tmp_path: Path, tally: Tally) -> None:
     job = long_settings(tmp_path)
     frame = readings(DAYS, seed=33)
@@ -213,6 +216,7 @@ class Twice:
         return records
 
 
+@pytest.mark.night
 def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -385,6 +385,7 @@ def job(folder: Path) -> Settings:
     return Settings.parse(document(folder) | {"most_error": 1e6})
 
 
+@pytest.mark.night
 def test_rows_give_the_releases_of_equal_record_batches(tmp_path: Path) -> None:
     rows = [row(series=f"m{n % 3}", time=START + n * HOUR / 3, value=float(n % 5)) for n in range(144)]
     times = pa.array([one["time"] for one in rows], pa.timestamp("us", tz="UTC"))

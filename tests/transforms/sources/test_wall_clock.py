@@ -42,6 +42,7 @@ def run(job: Any, source: Endless, **said: Any) -> None:
         _ = pipeline | source | PrivateHistograms(job, noise="none", **said)
 
 
+@pytest.mark.night
 def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=5)
     rows = [
@@ -52,6 +53,7 @@ def test_rows_of_an_endless_source_give_every_window(tmp_path: Path) -> None:
     assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
 
 
+@pytest.mark.night
 def test_a_window_that_was_over_when_the_job_began_is_labelled_as_replayed(tmp_path: Path) -> None:
     """The clock knows no positions of the source beside it, which may have been set back."""
     job = live_settings(tmp_path)
@@ -83,6 +85,7 @@ def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Pat
         assert not (tmp_path / "ledger.db").exists()
 
 
+@pytest.mark.night
 def test_the_wall_clock_source_starts_at_the_first_missing_window(tmp_path: Path) -> None:
     job, frame = live_settings(tmp_path), readings(4, seed=7)
     plan = PrivateHistograms(job, noise="none").plan.opened()
