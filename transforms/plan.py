@@ -632,6 +632,10 @@ def _reading(settings: Settings) -> dict[str, Any]:
             from .readings.select import digest  # noqa: PLC0415 - DuckDB, which plain columns do without
 
             reading["macros"] = digest()
+        if settings.readings.each is not None:
+            from .payloads import expressions  # noqa: PLC0415 - JMESPath, which plain places do without
+
+            reading["expressions"] = expressions.digest(settings.readings)
     return reading
 
 

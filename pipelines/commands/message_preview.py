@@ -9,6 +9,7 @@ of a series but that of a topic which is the only one.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -24,7 +25,16 @@ from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import RECIPES, Payload, Readings
-from ...schemas.settings.places import MOST_WILDCARDS, Do, Place, Step, Steps, parts_of, path_text, paths_of
+from ...schemas.settings.places import (
+    MOST_WILDCARDS,
+    Do,
+    Place,
+    Step,
+    Steps,
+    parts_of,
+    path_steps,
+    path_text,
+)
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.columns import FIELDS, UNITS, level_of, power_of_ten, topics
 from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
@@ -342,22 +352,17 @@ class _Fields:
         return said | ({"compression": "gzip"} if self.packed else {})
 
     def fit(self, outcome: _Outcome) -> tuple[int, int, bool, int]:
-        """How well a recipe's paths fit the fields, how many series it distinguishes, and how short their place is."""
+        """How many of the fields a recipe names, how many series it distinguishes, and how short their place is."""
         whole = Readings.model_validate(outcome.readings)
-        places = (whole.series, whole.time, whole.value, *(one.place for one in whole.where))
-        known = {_plain(steps) for steps in self.leaves}
-        fits = len({_plain(steps) for place in places for steps in paths_of(place)} & known)
+        said = (whole.series, whole.time, whole.value, whole.where, whole.each, whole.of)
+        words = set(re.findall(r"[\w-]+", " ".join(map(str, said))))
+        fits = sum(words.issuperset(one for one in steps if isinstance(one, str)) for steps in self.leaves)
         return (fits, *_apart(outcome))
 
     def sorted(self, rank: Any) -> list[_Leaf]:
         """Fields that most documents have, by a rank that is ``None`` for those that are none of it."""
         ranked = [(rank(one), -len(one.documents), len(one.steps), one.text, one) for one in self.leaves.values()]
         return [one[-1] for one in sorted((one for one in ranked if one[0] is not None), key=lambda one: one[:-1])]
-
-
-def _plain(steps: Steps) -> Steps:
-    """A path with any element in the place of one, and any field in the place of a name's."""
-    return tuple(None if isinstance(one, int) or one in (Do.NTH, Do.NAME) else one for one in steps)
 
 
 def _unpacked(payload: bytes) -> bytes:
@@ -708,21 +713,51 @@ def _of_recipes(fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]
     """The recipes whose topics the messages have; where a recipe has none, their times are in its unit."""
     texts = {one.text for one in fields.leaves.values() if one.kind is None}
     for recipe in RECIPES.values():
+        if recipe.name in _NAMING:
+            continue
         if recipe.topic and not any(_is_on(name, recipe.topic) for name in set(fields.topics)):
             continue
-        if not recipe.topic and "time_unit" in recipe.readings and recipe.readings["time"].get("path") in texts:
+        if not recipe.topic and "time_unit" in recipe.readings and recipe.readings["time"] in texts:
             continue
         series = _series(fields, None)[:_TRIED] if "series" in recipe.missing else [None]
         own = {} if "value" in recipe.missing or wanted is not None else {"value": None}
         for place in series:
-            given: dict[str, Any] = {"preset": recipe.name} | ({} if place is None else {"series": place})
+            given: dict[str, Any] = {"preset": recipe.name} | ({} if place is None else {"series": _expression(place)})
             if own:
                 yield given
                 continue
             for leaf in _values(fields, wanted):
                 said = _value(fields, leaf)
-                kept = ("value", "decimal", *(() if "unit" in recipe.readings else ("unit",)))
-                yield given | {name: said[name] for name in kept if name in said}
+                kept = ("decimal", *(() if "unit" in recipe.readings else ("unit",)))
+                value = _expression(said["value"]) + (" || false" if said["value"].get("optional") else "")
+                yield given | {"value": value} | {name: said[name] for name in kept if name in said}
+
+
+def _expression(place: Any) -> Any:
+    """The JMESPath of a place, which begins at the innermost object; a constant stays."""
+    if isinstance(place, str) or "path" in place:
+        steps = path_steps(place if isinstance(place, str) else place["path"])
+        said = ""
+        for step in steps[
+            max((at + 1 for at, one in enumerate(steps) if one is None or isinstance(one, Do)), default=0) :
+        ]:
+            said += f".{_identifier(step)}" if isinstance(step, str) else f"[{step}]"
+        return said.removeprefix(".") if said[1:].isidentifier() and said[1:] not in _NAMES else f"it{said}"
+    if "join" in place:
+        return f"name([{', '.join(map(_expression, place['join']))}])"
+    if "topic" in place:
+        return f"topic[{place['topic'] - (place['topic'] > 0)}]"
+    if "header" in place:
+        return f"header.{_identifier(place['header'])}"
+    return place if "constant" in place else next(iter(place))
+
+
+#: What no field of a message hides in expressions.
+_NAMES = {"payload", "text", "topic", "header", "key", "stamp", "each", "it", "null", "true", "false"}
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else json.dumps(name)
 
 
 def _is_on(name: str, form: str) -> bool:
@@ -757,11 +792,27 @@ def _of_presets(fields: _Fields, wanted: str | None) -> list[dict[str, Any]]:
     body = (fields.messages.payloads[0] or b"").lstrip()
     of_text = _TELEGRAM if body.startswith(b"/") and b"!" in body else _DOCUMENT if body.startswith(b"<") else ()
     said = _names_of_convention(fields.bodies)
-    found = [*of_text, *({"preset": preset, "value": one} for preset, values in said.items() for one in values)]
+    if of_text:
+        named = [one for one in of_text if wanted in (None, one["value"])]
+        return named or [{**one, "value": wanted} for one in of_text[:2]]
+    found = [
+        {"preset": preset, **_NAMING[preset](one)}
+        for preset, values in said.items()
+        for one in values
+        if wanted in (None, one)
+    ]
     series = next((one for one in _series(fields, ()) if not {"path", "join"} & set(one)), None)
     if series is not None:
-        found += [one | {"series": series} for one in found if one["preset"] == "thingsboard"]
-    return [one for one in found if wanted in (None, one["value"])] or [{**one, "value": wanted} for one in found[:2]]
+        found += [one | {"series": _expression(series)} for one in found if one["preset"] == "thingsboard"]
+    return found
+
+
+#: What names a value in the recipes of platforms whose values have names.
+_NAMING: dict[str, Callable[[str], dict[str, str]]] = {
+    "edgex": lambda name: {"where": "resourceName == '{}'".format(name.replace("'", "\\'"))},
+    "ngsi-ld": lambda name: {"of": _identifier(name)},
+    "thingsboard": lambda name: {"value": f"values.{_identifier(name)} || false"},
+}
 
 
 def _names_of_convention(bodies: Sequence[Any]) -> dict[str, list[str]]:
@@ -814,10 +865,11 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
     value = readings.get("value")
     rises = _rises(found, value)
     if rises and value is not None:
-        readings["value"] = {"register": {"name": value} if isinstance(value, str) else value}
+        readings["value"] = {"register": _counter(value, whole)}
     times = np.unique(np.stack([found.codes, found.instants]), axis=1)
     apart = np.diff(times[1])[np.diff(times[0]) == 0]
     stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
+    stamped |= whole.each is not None and "stamp" in str(whole.time)
     # what the broker had kept came at once, whenever it was measured
     came_at_once = stamped and any(("mqtt-retain", b"1") in one for one in fields.messages.headers)
     apart = apart[:0] if came_at_once else apart[apart > 0]
@@ -842,6 +894,12 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
     )
 
 
+def _counter(value: Any, whole: Readings) -> Any:
+    if not isinstance(value, str):
+        return value
+    return {"name": value} if whole.each is None else {"path": value}
+
+
 def _unread_times(fields: _Fields) -> Iterator[str]:
     """Paths of fields that look like the time of a reading."""
     return (
@@ -851,7 +909,7 @@ def _unread_times(fields: _Fields) -> Iterator[str]:
 
 def _rises(found: _Outcome, value: Any) -> bool:
     """Whether the values are those of a meter's counter; fewer rises tell it where the name does."""
-    name = str(value.get("path", "")) if isinstance(value, dict) else ""
+    name = str(value.get("path", "")) if isinstance(value, dict) else str(value or "")
     fewest = _FEWEST_RISES if _TOTAL.search(name) else COUNTER_RISES
     is_power = _VALUES[0].search(name) is not None
     return not is_power and are_counters(runs_of(found.codes, found.instants, found.values), fewest)
@@ -859,7 +917,10 @@ def _rises(found: _Outcome, value: Any) -> bool:
 
 def _is_naive(whole: Readings, fields: _Fields) -> bool:
     """Whether the times are texts without an offset."""
-    steps = getattr(whole.time, "steps", None)
-    leaf = fields.leaves.get(tuple(None if one is Do.NTH else one for one in steps)) if steps else None
+    if whole.each is not None:
+        leaf = next((one for one in fields.leaves.values() if one.text.endswith(str(whole.time))), None)
+    else:
+        steps = getattr(whole.time, "steps", None)
+        leaf = fields.leaves.get(tuple(None if one is Do.NTH else one for one in steps)) if steps else None
     texts = [one for one in leaf.values if type(one) is str] if leaf is not None else []
     return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", one) for one in texts)

@@ -229,6 +229,8 @@ _VARIANTS = frozenset(
     {
         "MappingFile",
         "RosterColumn",
+        "Expression",
+        "Conditions",
         "str",
         "list[str]",
         "Constant",

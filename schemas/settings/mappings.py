@@ -2,18 +2,18 @@
 
 Where a part is says a place (:mod:`.places`). This module has the section as a whole: the presets, what of a mapping
 fits what, and which of it a ledger freezes. A recipe is a preset that is a mapping: a file of the folder ``recipes``
-that says, in the words of this section, where the parts are in the messages of a platform or a device; the settings
-may name every part otherwise. A published recipe keeps its meaning, because ledgers freeze its name: another form of
-the messages is a recipe of another name.
+that says, in JMESPath, where the parts are in the messages of a platform or a device, and has some of these messages;
+the settings may name every part otherwise. A published recipe keeps its meaning, because ledgers freeze its name:
+another form of the messages is a recipe of another name.
 
->>> RECIPES["hono"].readings["time"]
-{'header': 'creation-time'}
+>>> RECIPES["zigbee2mqtt"].readings["time"]
+'last_seen || stamp'
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -24,9 +24,11 @@ import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
+    Tag,
     WithJsonSchema,
     field_validator,
     model_serializer,
@@ -65,11 +67,13 @@ class Recipe:
     about: str  # what it reads, in a sentence or two
     topic: str  # the topics that its messages are on; empty where that does not matter
     readings: Mapping[str, Any]  # what it says of ``readings``
+    named: tuple[str, ...]  # what else the settings must name
+    messages: Sequence[Mapping[str, Any]]  # some that it reads, with values of our own: topic, headers, payload
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The parts of a reading that the settings must name."""
-        return tuple(part for part in ("series", "time", "value") if part not in self.readings)
+        return tuple(part for part in ("series", "time", "value", *self.named) if part not in self.readings)
 
 
 class _Recipes(Mapping[str, Recipe]):
@@ -99,6 +103,8 @@ class _Recipes(Mapping[str, Recipe]):
                 about=" ".join(given["about"].split()),
                 topic=given.get("topic", ""),
                 readings=given["readings"],
+                named=tuple(given.get("named", ())),
+                messages=given["messages"],
             )
         return found
 
@@ -126,7 +132,7 @@ Payload = Literal["json", "ndjson", "csv", "cbor", "msgpack", "avro", "avro-sing
 """How the payload of a message is written."""
 
 #: Presets that take the payload apart by a convention of its own, whose values have names.
-NAMED = ("thingsboard", "edgex", "ngsi-ld", "green-button", "cim", "dsmr")
+NAMED = ("green-button", "cim", "dsmr")
 
 #: Conventions that are known by name: those, and the recipes.
 PRESETS = (*NAMED, *RECIPES)
@@ -161,6 +167,14 @@ class Wide(Section):
     )
 
 
+Expression = Annotated[str, Field(min_length=1, max_length=2_000)]
+"""A JMESPath expression over a message."""
+
+_Where = Annotated[
+    Annotated[Expression, Tag("Expression")] | Annotated[list[Condition], Field(max_length=20), Tag("Conditions")],
+    Discriminator(lambda given: "Expression" if isinstance(given, str) else "Conditions"),
+]
+
 #: Settings that only messages have; left out of what is frozen where they are not used.
 MESSAGE_FIELDS = frozenset(
     {
@@ -178,6 +192,9 @@ MESSAGE_FIELDS = frozenset(
         "max_bytes",
         "remember",
         "where",
+        "each",
+        "of",
+        "units",
     }
 )
 
@@ -202,11 +219,13 @@ def check_readings(readings: Readings) -> None:
         parts = {None: ("series", "time", "value"), "series": ("time",), "times": ("series", "time")}[
             None if readings.wide is None else readings.wide.columns
         ]
-        missing = [one for one in parts if getattr(readings, one) is None]
+        parts += RECIPES[preset].missing if preset is not None else ()
+        missing = [one for one in dict.fromkeys(parts) if getattr(readings, one) in (None, [])]
         problems += [
             f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
         ]
     problems += _wide_problems(readings)
+    problems += _expression_problems(readings)
     if isinstance(readings.time, Place) and readings.time.level is not None:
         problems.append("readings.time: a level holds no time; name the whole header or key")
     problems += _misplaced(readings)
@@ -228,6 +247,33 @@ def check_readings(readings: Readings) -> None:
         raise ValueError("; ".join(problems))
 
 
+def _expression_problems(readings: Readings) -> list[str]:
+    """What does not fit JMESPath, which says all of a message where it says ``each``."""
+    if readings.each is None:
+        given = [name for name in ("of", "units") if getattr(readings, name) is not None]
+        given += ["where"] if isinstance(readings.where, str) else []
+        return [f"readings.{name} is JMESPath, and readings.each is missing; add it" for name in given]
+    value = readings.value
+    value = value.register_.path if isinstance(value, RegisterValue) else value
+    said: dict[str, object] = {"time": readings.time, "value": value}
+    if not isinstance(readings.series, Constant):
+        said["series"] = readings.series
+    said |= {f"attributes.{name}": one for name, one in readings.attributes.items()}
+    problems = [
+        f"readings.{name} is no text; beside readings.each it is JMESPath, for example {_EXAMPLES.get(name, 'room')!r}"
+        for name, one in said.items()
+        if not isinstance(one, str) and getattr(readings, name, one) is not None
+    ]
+    if readings.where and not isinstance(readings.where, str):
+        problems.append('readings.where is a list; beside readings.each it is JMESPath, for example "power != null"')
+    if readings.units is not None and not readings.unit.strip():
+        problems.append("readings.unit is missing: the unit that the units in the messages are converted to")
+    return problems
+
+
+_EXAMPLES = {"series": "topic[1]", "time": "stamp", "value": "value"}
+
+
 def _wide_problems(readings: Readings) -> list[str]:
     """What does not fit a wide table, or intervals."""
     wide = readings.wide
@@ -242,7 +288,7 @@ def _wide_problems(readings: Readings) -> list[str]:
         return ["readings.until is set, and a cell of readings.wide is no interval; leave one of them out"]
     problems = [
         f"readings.{name} is set, and with readings.wide a message has none of it; leave one of them out"
-        for name in ("preset", "attributes", "avro_schemas", "where")
+        for name in ("preset", "attributes", "avro_schemas", "where", "each")
         if getattr(readings, name)
     ]
     if readings.value is not None:
@@ -339,19 +385,16 @@ def check_message(readings: Readings, group: str | None) -> None:
         raise ValueError(f"readings.{words[0].rstrip('_')} is of files, and the source has messages; leave it out")
     if readings.wide is not None:
         raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
-    if readings.preset in NAMED:
+    if readings.preset in NAMED or readings.each is not None:
         if group is not None and group not in readings.attributes:
-            raise ValueError(
-                f"group_by is {group!r}, which is not among readings.attributes; under preset {readings.preset} say "
-                "there where it is: a topic level, a header or the key"
-            )
+            raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
         return
     if isinstance(readings.time, list):
         raise ValueError("readings.time is a list of columns, which only files have; name one place")  # noqa: TRY004 - a setting
     levels_of(payload_paths(readings, group))
     parts = [steps for name in ("series", "time", "value") for steps in _paths_at(name, getattr(readings, name))]
     deepest = len(levels_of(parts))
-    for number, one in enumerate(readings.where):
+    for number, one in enumerate(readings.conditions):
         path = one.place.steps
         if path is not None and len(levels_of([path])) > deepest:
             raise ValueError(
@@ -370,7 +413,7 @@ def payload_paths(readings: Readings, group: str | None) -> list[Steps]:
     places: dict[str, object] = {f"readings.{name}": getattr(readings, name) for name in ("series", "time", "value")}
     if group is not None:
         places["group_by"] = readings.attributes.get(group, group)
-    places |= {f"readings.where[{number}]": one.place for number, one in enumerate(readings.where)}
+    places |= {f"readings.where[{number}]": one.place for number, one in enumerate(readings.conditions)}
     return [steps for setting, place in places.items() for steps in _paths_at(setting, place)]
 
 
@@ -385,7 +428,7 @@ def columns_problems(readings: Readings) -> list[str]:
     """What a file cannot serve, one line for every setting."""
     problems = [
         f"readings.{name} is set, and only messages have it; the source is files: leave it out"
-        for name in ("preset", "avro_schemas", "attributes", "where", "compression", "columns")
+        for name in ("preset", "avro_schemas", "attributes", "where", "each", "compression", "columns")
         if getattr(readings, name)
     ]
     if readings.payload != "json":
@@ -472,10 +515,18 @@ class Readings(Section):
     attributes: dict[Name, FieldPlace] = Field(
         default_factory=dict[Name, FieldPlace], description="names for places in a message that group_by may name"
     )
-    where: list[Condition] = Field(
+    where: _Where = Field(
         default_factory=list[Condition],
-        max_length=20,
         description="what messages and elements of arrays are read; the others are passed over, which is no reject",
+    )
+    each: Expression | None = Field(
+        default=None,
+        description="JMESPath to the object that is a reading, or the array of them; then series, time, value and "
+        "where are JMESPath too",
+    )
+    of: Expression | None = Field(default=None, description="JMESPath to the readings in each")
+    units: Expression | None = Field(
+        default=None, description="JMESPath to what a reading says of its unit; the value is converted to unit"
     )
     unit: str = Field(
         default="", description="unit of the column, for people; units that messages say are converted to it"
@@ -567,6 +618,11 @@ class Readings(Section):
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
 
     @property
+    def conditions(self) -> list[Condition]:
+        """The conditions of a mapping by places."""
+        return [] if isinstance(self.where, str) else self.where
+
+    @property
     def time_columns(self) -> tuple[str, ...]:
         """The columns of the event time."""
         if isinstance(self.time, list):
@@ -637,6 +693,6 @@ def _default(name: str) -> Any:
 def _said_by(recipe: str) -> dict[str, Any]:
     """What a recipe says, in the form in which the settings are written."""
     given = dict(RECIPES[recipe].readings)
-    stand_in = {part: {"header": "x"} for part in RECIPES[recipe].missing}
+    stand_in = dict.fromkeys(RECIPES[recipe].missing, "x")
     whole = Readings.model_validate(stand_in | given).model_dump(mode="json")
     return {name: whole[name] for name in given if name in whole}

@@ -19,6 +19,7 @@ ONLY_IN = {
     "click": {"pipelines"},
     "rich": {"pipelines"},
     "duckdb": {"transforms"},
+    "jmespath": {"transforms"},
 }
 PRIVACY_MAY_USE = {"numpy", "scipy"}
 

@@ -2,6 +2,8 @@
 
 ``messages``, ``columns``
     what a broker hands over, and what a payload format makes of it
+``expressions``
+    the mappings of the settings by JMESPath, and the recipes
 ``mapped``
     the mappings of the settings: arrays, conditions, operators
 ``parsing``, ``avro``

@@ -579,18 +579,18 @@ class AvroParser:
     Args:
         lookup: gives the writer's schema of an id, or of a fingerprint.
         wanted: the parts of a reading that are in the payloads; a time stamp is read as the integer that it is, which
-            takes half the time.
+            takes half the time. ``None``: anything may be asked for, and a time stamp is an instant.
         single: whether payloads are single objects.
         vectorised: whether the parts of readings may be taken out of many bodies at once, without their other values.
     """
 
     def __init__(
-        self, lookup: SchemaLookup, wanted: Wanted = _NOTHING, *, single: bool = False, vectorised: bool = True
+        self, lookup: SchemaLookup, wanted: Wanted | None = _NOTHING, *, single: bool = False, vectorised: bool = True
     ) -> None:
         self._lookup = lookup
         self._wanted = wanted
         self._single = single
-        self._may_vectorise = vectorised
+        self._may_vectorise = vectorised and wanted is not None
         self._known: dict[int, _Schema | None] = {}
 
     def __call__(self, payloads: Sequence[bytes], numbers: Sequence[int]) -> Sequence[Parsed | ParsedColumns]:
@@ -661,14 +661,15 @@ def _checked(number: int, schema: dict[str, Any]) -> int:
 class _Schema:
     """A writer's schema, as the bodies of many messages are read by it."""
 
-    def __init__(self, given: Any, wanted: Wanted, *, vectorised: bool) -> None:
-        self._stamps = stamps_at(given, wanted[TIME]) if TIME in wanted else None
-        plain = plain_times(given)
-        self._vectorised = self._vectorised_schema(fastavro.parse_schema(plain), wanted) if vectorised else None
+    def __init__(self, given: Any, wanted: Wanted | None, *, vectorised: bool) -> None:
+        self._stamps = stamps_at(given, wanted[TIME]) if wanted and TIME in wanted else None
+        plain = given if wanted is None else plain_times(given)
+        parsed = fastavro.parse_schema(plain) if wanted and vectorised else None
+        self._vectorised = None if parsed is None else self._vectorised_schema(parsed, wanted or _NOTHING)
         self._by_library = fastavro.parse_schema(decimal_floats(plain))
 
     @classmethod
-    def of(cls, schema: Any, wanted: Wanted = _NOTHING, *, vectorised: bool = True) -> _Schema | None:
+    def of(cls, schema: Any, wanted: Wanted | None = _NOTHING, *, vectorised: bool = True) -> _Schema | None:
         """A schema to read by; ``None`` if it is none, or one whose bodies could keep a reader busy for ever."""
         try:
             return cls(schema, wanted, vectorised=vectorised) if is_bounded(schema) else None

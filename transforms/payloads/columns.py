@@ -279,9 +279,9 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
         known = {one: level_of(one, place.topic) for one in set(found)}
         return [known[one] for one in found]
     if place.stamp:
-        return [_instant(int(messages.stamps_us[one])) for one in chosen]
+        return [instant_of(int(messages.stamps_us[one])) for one in chosen]
     if place.payload:
-        return [_whole_text(messages.payloads[one]) for one in chosen]
+        return [whole_text(messages.payloads[one]) for one in chosen]
     raw = (
         [messages.keys[one] for one in chosen]
         if place.key
@@ -294,7 +294,7 @@ def field_column(place: Place | Constant, messages: Messages, chosen: Sequence[i
     return [None if one is None else level_of(one, level) for one in texts]
 
 
-def _whole_text(payload: bytes | None) -> Any:
+def whole_text(payload: bytes | None) -> Any:
     """A payload as text without the blanks around it; what is no text, or a long one, is no name and no number."""
     try:
         return bytes(payload or b"").decode("utf-8").strip() if len(payload or b"") <= _LONGEST_WHOLE else []
@@ -334,7 +334,8 @@ def last_header(given: Headers, name: str) -> bytes | None:
     return None
 
 
-def _instant(stamp_us: int) -> dt.datetime | None:
+def instant_of(stamp_us: int) -> dt.datetime | None:
+    """The instant of a broker's stamp; ``None`` without one."""
     if stamp_us < 0:
         return None
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,14 +45,12 @@ from .parsing import (
 )
 
 if TYPE_CHECKING:
-    from .presets.json_documents import Wanted
+    from .expressions import Expressions
+    from .presets.wanted import Wanted
 
 
 #: From messages, and the numbers of those with a payload, to their readings.
 PayloadFormat = Callable[[Messages, list[int]], list[Rows]]
-
-#: Units of the times of the presets that have numbers.
-_UNITS: dict[str, Literal["ms", "ns"]] = {"thingsboard": "ms", "edgex": "ns"}
 
 
 def payload_format_of(
@@ -61,6 +59,8 @@ def payload_format_of(
     """What parses messages."""
     if readings.preset in NAMED:
         return _named(readings, timezone, None if group is None else readings.attributes[group])
+    if readings.each is not None:
+        return _by_expressions(readings, group, schemas)
     try:
         mapping = Mapping.of(readings, group)
     except ValueError as error:
@@ -89,6 +89,34 @@ def _parser(
         return AvroParser(lookup, _times_of(mapping), single=single, vectorised=False)
     parse = _PARSERS[readings.payload](readings)
     return lambda payloads, numbers: [parse(payloads, numbers)]
+
+
+def _by_expressions(readings: Readings, group: str | None, schemas: SchemaLookup | None) -> PayloadFormat:
+    """What reads messages by JMESPath."""
+    expressions = expressions_of(readings, group)
+    if readings.payload in ("avro", "avro-single"):
+        single = readings.payload == "avro-single"
+        if schemas is None and not single:
+            raise SettingsError("readings.payload is avro, which needs a schema registry; name it in the source")
+        lookup = known_schemas(readings.avro_schemas) if single or schemas is None else schemas
+        avro: Any = AvroParser(lookup, None, single=single)  # whose documents are values, as nothing is vectorised
+        return lambda messages, chosen: expressions.rows(messages, chosen, avro)
+    parse = _PARSERS[readings.payload](readings)
+    return lambda messages, chosen: expressions.rows(messages, chosen, lambda *given: [parse(*given)])
+
+
+def expressions_of(readings: Readings, group: str | None) -> Expressions:
+    """The expressions of the settings.
+
+    Raises:
+        SettingsError: one cannot be used, or the library is missing.
+    """
+    try:
+        from .expressions import Expressions
+    except ImportError:
+        raise SettingsError("readings.each is JMESPath, which needs jmespath; install quiltstream[messages]") from None
+
+    return Expressions(readings, group)
 
 
 #: Of each way to write a payload as plain values, what makes its parser.
@@ -135,7 +163,7 @@ def _name_of(readings: Readings) -> str:
 
 def _named(readings: Readings, timezone: str, group: str | Place | None) -> PayloadFormat:
     """The payload format of a preset that parses payloads by itself."""
-    from .presets.json_documents import Wanted
+    from .presets.wanted import Wanted
 
     name, place, unit = _name_of(readings), readings.series, readings.unit.strip()
     find = _finder(readings, name)
@@ -169,18 +197,13 @@ def _finder(readings: Readings, name: str) -> Callable[[Messages, list[int], Wan
         check_unit(name)
         xml = xml_parser(preset, blocks_of)
         return lambda messages, chosen, wanted: espi_rows(xml(_payloads(messages, chosen), chosen), wanted)
-    if preset == "cim":
-        from .presets.xml_documents import check_code, cim_rows, values_of
+    from .presets.xml_documents import check_code, cim_rows, values_of
 
-        check_code(name)
-        documents, counted = xml_parser(preset, values_of), isinstance(readings.value, RegisterValue)
-        return lambda messages, chosen, wanted: cim_rows(
-            documents(_payloads(messages, chosen), chosen), wanted, registers=counted
-        )
-    from .presets.json_documents import edgex_rows, ngsi_rows, thingsboard_rows
-
-    walk = {"thingsboard": thingsboard_rows, "edgex": edgex_rows, "ngsi-ld": ngsi_rows}[preset]
-    return lambda messages, chosen, wanted: walk(messages, parse_json(_payloads(messages, chosen), chosen), wanted)
+    check_code(name)
+    documents, counted = xml_parser(preset, values_of), isinstance(readings.value, RegisterValue)
+    return lambda messages, chosen, wanted: cim_rows(
+        documents(_payloads(messages, chosen), chosen), wanted, registers=counted
+    )
 
 
 #: Bytes of the messages that are parsed together; a larger message is parsed alone.
@@ -285,8 +308,7 @@ class _Worker:
             value=VALUE,
             scale=scale,
             time_format=readings.time_format,
-            # the settings', or that of a preset's own times
-            time_unit=_UNITS.get(readings.preset, "s") if readings.preset in NAMED else readings.time_unit,
+            time_unit=readings.time_unit,
             ambiguous=readings.ambiguous,
             pseudonyms=readings.pseudonyms,
         )
@@ -438,9 +460,14 @@ class Trial:
         self._options: dict[str, Any] = {"timezone": timezone, "group": group, "schemas": schemas}
         self._decoder = self._made(self._readings)
         self._upto = [
-            self._made(self._readings.model_copy(update={"where": self._readings.where[: at + 1]}))
-            for at in range(len(self._readings.where))
+            self._made(self._readings.model_copy(update={"where": self._readings.conditions[: at + 1]}))
+            for at in range(len(self._readings.conditions))
         ]
+        self._without = (
+            self._made(self._readings.model_copy(update={"where": []}))
+            if isinstance(self._readings.where, str)
+            else None
+        )
         self._parts = {
             name: [(part, self._made(self._readings.model_copy(update={name: part}))) for part in place.first]
             for name in ("series", "time", "value")
@@ -482,6 +509,8 @@ class Trial:
         return found
 
     def _text(self, place: object) -> str:
+        if self._readings.each is not None and isinstance(place, str):
+            return place
         if isinstance(place, Constant):
             return f"constant {place.constant}"
         if place is None or (isinstance(place, str) and self._readings.preset == "dsmr"):
@@ -491,7 +520,11 @@ class Trial:
     def _why_passed(self, message: Messages) -> str:
         if message.payloads[0] is None:
             return "it has no payload"
-        for number, (condition, decoder) in enumerate(zip(self._readings.where, self._upto, strict=True)):
+        if self._without is not None:
+            parts = self._without.decode(message)
+            if any(part.readings is not None or part.rejects for part in parts):
+                return f"readings.where does not hold: {self._readings.where}"
+        for number, (condition, decoder) in enumerate(zip(self._readings.conditions, self._upto, strict=True)):
             parts = decoder.decode(message)
             if not any(part.readings is not None or part.rejects for part in parts):
                 return f"readings.where[{number}] does not hold: that {_condition_text(condition)}"
@@ -510,6 +543,7 @@ def shown(readings: Readings) -> Readings:
         register = value.register_
         given = register.model_dump(exclude_none=True, exclude={"rollover", "name"})
         value = Place.model_validate(given) if register.name is None else register.name
+        value = value if readings.each is None else register.path
     return readings.model_copy(update={"value": value, "pseudonyms": None})
 
 

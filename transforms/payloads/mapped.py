@@ -115,10 +115,10 @@ def added(numbers: list[Any]) -> Any:
 
 def _join(columns: Sequence[list[Any]], _decimal: str) -> list[Any]:
     known: dict[tuple[Any, ...], str] = {}  # rows of equal parts share one text
-    return [_named(each, known) for each in zip(*columns, strict=True)]
+    return [joined(each, known) for each in zip(*columns, strict=True)]
 
 
-def _named(parts: tuple[Any, ...], known: dict[tuple[Any, ...], str]) -> Any:
+def joined(parts: tuple[Any, ...], known: dict[tuple[Any, ...], str] | None = None) -> Any:
     """The parts with ``/`` between them; different parts never make one name.
 
     A slash inside one of several parts is ``~1`` and a tilde ``~0``, as in JSON Pointer (RFC 6901, section 3).
@@ -127,14 +127,16 @@ def _named(parts: tuple[Any, ...], known: dict[tuple[Any, ...], str]) -> Any:
         return None
     if not all(type(one) is int or (type(one) is str and len(one) <= LONGEST_PART) for one in parts):
         return NONE_SUCH
-    name = known.get(parts)
+    name = None if known is None else known.get(parts)
     if name is None:
         texts = [str(one) for one in parts]
         if len(texts) > 1:
             texts = [one.replace("~", "~0").replace("/", "~1") for one in texts]
         if sum(map(len, texts)) + len(texts) - 1 > LONGEST_NAME:
             return NONE_SUCH
-        name = known[parts] = "/".join(texts)
+        name = "/".join(texts)
+        if known is not None:
+            known[parts] = name
     return name
 
 
@@ -145,7 +147,8 @@ Operator = Callable[[Sequence[list[Any]], str], list[Any]]
 OPERATORS: dict[str, Operator] = {"first": _first, "sum": _sum, "join": _join}
 
 
-def _json(text: Any) -> Any:
+def from_json(text: Any) -> Any:
+    """What a text of JSON holds; what is no text any more stays."""
     if text is None or type(text) in {dict, list}:
         return text
     try:
@@ -154,7 +157,8 @@ def _json(text: Any) -> Any:
         return UNREADABLE
 
 
-def _base64(text: Any) -> Any:
+def from_base64(text: Any) -> Any:
+    """The text that a text of Base64 holds."""
     try:
         return None if text is None else base64.b64decode(text, validate=True).decode("utf-8")
     except (ValueError, TypeError):
@@ -166,7 +170,7 @@ def _is_blank(text: Any) -> bool:
 
 
 #: What a step of a path that unpacks does: nothing inside nothing, and :data:`UNREADABLE` of what it cannot unpack.
-UNPACKED: dict[Do, Callable[[Any], Any]] = {Do.JSON: _json, Do.BASE64: _base64}
+UNPACKED: dict[Do, Callable[[Any], Any]] = {Do.JSON: from_json, Do.BASE64: from_base64}
 
 
 def unreadable(found: Sequence[Any]) -> Bools:
@@ -230,13 +234,13 @@ def finished(rows: Rows, tables: Tables, mapping: Mapping) -> Rows:
     if isinstance(mapping.value, Place) and mapping.value.unit is not None:
         unit = mapping.value.unit
         units = None if unit is True else _listed(_part(unit, tables, mapping))
-        values, other = _converted(_listed(values), units, mapping.wanted, mapping.decimal)
+        values, other = converted(_listed(values), units, mapping.wanted, mapping.decimal)
         other &= keep
         for message in np.unique(rows.message[other]).tolist():
             bad.setdefault(message, RejectReason.MIXED_UNITS)
         keep &= ~other
     elif mapping.decimal != ".":
-        values = [_with_point(one, mapping.decimal) for one in _listed(values)]
+        values = [with_point(one, mapping.decimal) for one in _listed(values)]
     if isinstance(mapping.time, Place) and mapping.time.every is not None:
         times, shift = _apart(_listed(times), mapping.time.every, tables, mapping)
     whole = replace(rows, values=values, times=times, shift=shift, bad=bad)
@@ -269,7 +273,7 @@ def number(one: Any, decimal: str) -> Any:
         return one
     if kind is Decimal:
         return float(one)
-    text = _with_point(one, decimal)
+    text = with_point(one, decimal)
     if type(text) is not str or len(text) > LONGEST_TEXT:
         return NONE_SUCH
     text = text.strip()
@@ -278,7 +282,7 @@ def number(one: Any, decimal: str) -> Any:
     return clamped(text) if _NUMBER.fullmatch(text) else NONE_SUCH
 
 
-def _with_point(one: Any, decimal: str) -> Any:
+def with_point(one: Any, decimal: str) -> Any:
     """A text whose decimals stand behind a point; a point where decimals stand behind a comma makes it no number."""
     if decimal == "." or type(one) is not str:
         return one
@@ -293,7 +297,7 @@ def quantity(text: str, decimal: str) -> tuple[Any, str | None]:
     found = _DIGITS.match(text)
     if found is None:
         return (NONE_SUCH if text else None), None
-    return _with_point(found[0], decimal), text[found.end() :].strip() or None
+    return with_point(found[0], decimal), text[found.end() :].strip() or None
 
 
 def scaled(one: Any, power: int) -> Any:
@@ -308,12 +312,13 @@ def scaled(one: Any, power: int) -> Any:
     return f"{digits}e{int(exponent or 0) + power}"
 
 
-def _converted(values: list[Any], units: list[Any] | None, wanted: str, decimal: str) -> tuple[list[Any], Bools]:
+def converted(values: list[Any], units: list[Any] | None, wanted: str, decimal: str) -> tuple[list[Any], Bools]:
+    """Values in the wanted unit, and which are of another one; ``None`` for units behind the numbers."""
     if units is None:
         split = [quantity(one, decimal) if type(one) is str else (one, wanted) for one in values]
         values, units = [one for one, _ in split], [unit for _, unit in split]
     elif decimal != ".":
-        values = [_with_point(one, decimal) for one in values]
+        values = [with_point(one, decimal) for one in values]
     powers = [
         power_of_ten(one.strip(), wanted) if type(one) is str and len(one) <= LONGEST_TEXT else None for one in units
     ]
@@ -394,7 +399,7 @@ class Mapping:
         paths = payload_paths(readings, group)
         levels = levels_of(paths)
         where: list[list[Condition]] = [[] for _ in range(len(levels) + 1)]
-        for one in readings.where:
+        for one in readings.conditions:
             if one.place.steps is not None:
                 where[_level_of(levels, one.place.steps)].append(one)
         return cls(
@@ -404,7 +409,7 @@ class Mapping:
             group=None if group is None else _source(readings.attributes.get(group, group)),
             levels=levels,
             where=tuple(map(tuple, where)),
-            beside=tuple(one for one in readings.where if one.place.steps is None),
+            beside=tuple(one for one in readings.conditions if one.place.steps is None),
             wanted=readings.unit.strip(),
             decimal=readings.decimal,
             unpacks=any(step in UNPACKED for steps in paths for step in steps),

@@ -604,6 +604,7 @@ def registers_as_values(readings: Readings) -> Readings:
         return readings
     register = readings.value.register_
     place = Place(path=register.path) if register.path is not None else str(register.column or register.name)
+    place = place if readings.each is None else register.path
     return readings.model_copy(update={"value": place, "scale": 1.0})
 
 

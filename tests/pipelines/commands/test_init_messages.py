@@ -165,7 +165,7 @@ BY_MINUTE = {
             {f"Home {n}": [{"ts": NOON_MS + at, "values": {"power": at, "rssi": 1}}] for n in range(2)}
             for at in range(4)
         ],
-        {"preset": "thingsboard", "value": "power"},
+        {"preset": "thingsboard", "value": "values.power || false"},
     ),
     "EdgeX": (
         [
@@ -178,7 +178,7 @@ BY_MINUTE = {
             }
             for at in range(4)
         ],
-        {"preset": "edgex", "value": "Power"},
+        {"preset": "edgex", "where": "resourceName == 'Power'"},
     ),
 }
 

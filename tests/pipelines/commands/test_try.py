@@ -42,9 +42,9 @@ def test_a_message_is_shown_as_readings_with_the_paths_of_their_fields(tmp_path:
     (one,) = tried(settings, *words)
     assert one["readings"] == [["shelly/em1:0", STAMP, 412.5]]
     assert one["places"] == {
-        "series": "join of topic level -3, topic level -1",
-        "time": "the broker's stamp",
-        "value": "path act_power",
+        "series": "name([topic[-3], topic[-1]])",
+        "time": "stamp",
+        "value": "apower || act_power || total_act_power || false",
     }
     assert (one["passed"], one["rejected"], one["size"]) == (None, None, 29)
     shown = call("try", settings.settings, *words)
@@ -67,8 +67,8 @@ def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path)
     assert [one["readings"] for one in found] == [[["a", STAMP, 30.0]], [], [], [], [], []]
     assert [one["passed"] for one in found] == [
         None,
-        "readings.where[0] does not hold: that topic level -1 is 'SENSOR'",
-        "readings.where[1] does not hold: that path ENERGY exists",
+        "readings.where does not hold: topic[-1] == 'SENSOR' && payload.ENERGY != null",
+        "readings.where does not hold: topic[-1] == 'SENSOR' && payload.ENERGY != null",
         None,
         None,
         None,
@@ -79,7 +79,7 @@ def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path)
         "not-a-number",
         "malformed-row",
     ]
-    assert found[3]["rejected"].endswith("(readings.time: path Time)")
+    assert found[3]["rejected"].endswith("(readings.time: Time)")
     assert call("try", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
 
 

@@ -90,11 +90,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
         [json.dumps({"id": "m1", "r": [{"t": NOON_MS + 900_000 * i, "v": i} for i in range(4)]}).encode()],
     ),
     "thingsboard": (
-        {"preset": "thingsboard", "value": "power", "series": {"header": "device_id"}},
+        {"preset": "thingsboard", "value": "values.power || power || false", "series": "header.device_id"},
         {},
         [json.dumps(GATEWAY).encode(), b'{"power": 1}'],
     ),
-    "edgex": ({"preset": "edgex", "value": "power"}, {}, [json.dumps({"event": EVENT}).encode()]),
+    "edgex": ({"preset": "edgex", "where": "resourceName == 'power'"}, {}, [json.dumps({"event": EVENT}).encode()]),
     "hono": ({"preset": "hono", "value": "power"}, {}, [b'{"power": 1}']),
     "azure-iot": ({"preset": "azure-iot", "value": "power"}, {}, [b'{"power": 1}']),
     "aws-iot": (
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
         [json.dumps({"device_id": "m1", "timestamp": NOON_MS, "power": 1}).encode()],
     ),
     "ngsi-ld": (
-        {"preset": "ngsi-ld", "value": "power"},
+        {"preset": "ngsi-ld", "of": "power"},
         {},
         [json.dumps(ngsi(entity({"value": 1}), entity(2))).encode()],
     ),

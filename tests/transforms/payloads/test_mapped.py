@@ -347,7 +347,7 @@ def test_an_impossible_mapping_of_messages_is_refused_before_any_message(reading
 
 
 def test_a_group_of_a_preset_must_be_an_attribute():
-    decoder = PayloadDecoder(Readings(preset="edgex", value="power"), group="feeder")
+    decoder = PayloadDecoder(Readings(preset="dsmr", value="1-0:1.7.0"), group="feeder")
     with pytest.raises(SettingsError, match=r"not among readings\.attributes"):
         decoder.check()
 
@@ -993,13 +993,14 @@ def test_units_of_avro_messages_are_compared_in_any_batch():
 
 
 def test_presets_with_units_in_messages_compare_them():
+    edgex, ngsi = preset("edgex", None, where="resourceName == 'power'"), preset("ngsi-ld", None, of="power")
     event = {"deviceName": "m", "origin": NOON_MS * 1_000_000}
     watts = [{"resourceName": "power", "value": "1", "units": unit} for unit in ("W", "kW")]
-    assert decode(preset("edgex"), dumped(event | {"readings": watts})) == MIXED
-    assert len(decode(preset("edgex"), dumped(event | {"readings": watts[:1] * 2}))[0]) == 2
+    assert decode(edgex, dumped(event | {"readings": watts})) == MIXED
+    assert len(decode(edgex, dumped(event | {"readings": watts[:1] * 2}))[0]) == 2
     data = [
         {"id": f"m{n}", "power": {"value": 1, "unitCode": code, "observedAt": "2026-01-05T12:00:00Z"}}
         for n, code in enumerate(("KWT", "WTT"))
     ]
-    assert decode(preset("ngsi-ld"), dumped({"data": data})) == MIXED
-    assert decode(preset("ngsi-ld"), dumped({"data": data[:1]}))[1] == []
+    assert decode(ngsi, dumped({"data": data})) == MIXED
+    assert decode(ngsi, dumped({"data": data[:1]}))[1] == []

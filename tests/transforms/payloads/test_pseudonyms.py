@@ -48,7 +48,7 @@ def test_series_names_of_messages_are_replaced_and_unused_fields_dropped():
 
 
 def test_presets_have_pseudonyms():
-    readings = preset("thingsboard", pseudonyms={"env": "QUILT_KEY"})
+    readings = preset("thingsboard", "values.power", pseudonyms={"env": "QUILT_KEY"})
     given = dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]})
     assert decode(readings, given) == ([(KEY.name("m 1"), NOON_US, 1.5)], [])
 

@@ -196,10 +196,10 @@ THINGSBOARD_GATEWAY = {
 def test_the_telemetry_of_thingsboards_documentation_is_read():
     given = dumped(THINGSBOARD, topics=["v1/devices/me/telemetry"], keys=[b"meter"])
     expected = ("meter", micros("2016-01-01T12:00:00.512+00:00"), 42.0)
-    assert decode(preset("thingsboard", "temperature", series={"key": True}), given) == ([expected], [])
+    assert decode(preset("thingsboard", "values.temperature", series="key"), given) == ([expected], [])
     start = micros("2017-01-01T00:00:00+00:00")
     rows = [("Device A", start, 80.0), ("Device A", start + 1_000_000, 82.0), ("Device B", start, 80.0)]
-    assert decode(preset("thingsboard", "humidity"), dumped(THINGSBOARD_GATEWAY)) == (rows, [])
+    assert decode(preset("thingsboard", "values.humidity"), dumped(THINGSBOARD_GATEWAY)) == (rows, [])
 
 
 # EdgeX. Documentation, a full Ubuntu Core image: what core data answers once the virtual device runs, with the origin
@@ -235,7 +235,7 @@ EDGEX = {
 def test_the_readings_of_edgexs_documentation_are_read():
     device, later = "Random-Float-Device", micros("2022-08-19T15:32:24.514370+00:00")
     rows = [(device, micros("2022-08-19T15:31:54.513963+00:00"), 7.737701e307), (device, later, 1.436784e308)]
-    assert decode(preset("edgex", "Float64"), dumped(EDGEX)) == (rows, [])
+    assert decode(preset("edgex", None, where="resourceName == 'Float64'"), dumped(EDGEX)) == (rows, [])
 
 
 # Eclipse Hono. Telemetry API Specification for Kafka: topic, key and headers. The values are those that Hono's command
@@ -317,4 +317,4 @@ def test_the_notification_of_fiwares_tutorial_is_read():
         }
     )
     row = ("urn:ngsi-ld:Device:filling001", micros("2020-12-09T15:55:46.520+00:00"), 0.59)
-    assert decode(preset("ngsi-ld", "filling"), given) == ([row], [])
+    assert decode(preset("ngsi-ld", None, of="filling"), given) == ([row], [])

@@ -1,13 +1,14 @@
 """The recipes, each by messages of its device or platform as they come, and by the same messages damaged.
 
-The messages are files of the folder ``recipes``: what the vendors' documents say of their form, with values of our own.
+The messages are shipped with the recipes: what the vendors' documents say of their form, with values of our own. The
+right answers are files of the folder ``readings/messages``.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from quiltstream.schemas.settings.mappings import NAMED, RECIPES, Readings
 from quiltstream.schemas.settings.places import RegisterValue
 from quiltstream.schemas.slots import SlotGrid, parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder
+from quiltstream.transforms.payloads.expressions import samples_of
 from quiltstream.transforms.payloads.messages import Messages
 
 from ...depth import NIGHT, examples
 from .damage import accounted_for, counted_once, damaged
-from .payloads import FIRST, NOON_S, NOON_US, messages, outcome
+from .payloads import FIRST, NOON_S, NOON_US, outcome
 
-FOLDER = Path(__file__).parent / "recipes"
+FOLDER = Path(__file__).parents[2] / "readings" / "messages"
 MINUTE_US = 60_000_000
 
 
@@ -47,18 +49,10 @@ class Case:
 
 def case(name: str) -> Case:
     said = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    sent = said["messages"]
+    sent = samples_of(name)
     return Case(
         readings=Readings.model_validate({"preset": name, **said.get("settings", {})}),
-        given=messages(
-            *[
-                one["payload"] if isinstance(one["payload"], (str, bytes)) else json.dumps(one["payload"])
-                for one in sent
-            ],
-            topics=[one.get("topic", "meters") for one in sent],
-            headers=[tuple((key, value.encode()) for key, value in one.get("headers", {}).items()) for one in sent],
-            stamps_us=[NOON_US] * len(sent),
-        ),
+        given=replace(sent, positions=np.arange(FIRST, FIRST + len(sent))),
         rows=sorted((series, parse_instant(time), float(value)) for series, time, value in said["readings"]),
         passed=said["passed"],
     )
@@ -92,10 +86,10 @@ def test_a_recipe_is_written_as_its_name_and_read_as_itself(name: str):
 
 
 def test_settings_override_the_recipe():
-    named = Readings.model_validate({"preset": "hono", "time": "at", "value": "p", "series": {"topic": 1}})
+    named = Readings.model_validate({"preset": "hono", "time": "at", "value": "p", "series": "topic[0]"})
     assert (named.time, named.time_unit) == ("at", "s")
     assert Readings.model_validate({"preset": "hono", "value": "p", "time_unit": "us"}).time_unit == "ms"
-    assert Readings.model_validate({"preset": "tasmota", "where": []}).where == []
+    assert Readings.model_validate({"preset": "tasmota", "where": "payload"}).where == "payload"
 
 
 def page_of_recipes() -> str:

@@ -1,7 +1,7 @@
-"""The payload formats of platforms; the settings name them in ``readings.preset``.
+"""The payload formats of meters; the settings name them in ``readings.preset``.
 
-``json_documents``, ``xml_documents``
-    EdgeX, NGSI and ThingsBoard; CIM and Green Button
-``dsmr``
-    telegrams of Dutch meters
+``xml_documents``, ``dsmr``
+    CIM and Green Button; telegrams of Dutch meters
+``wanted``
+    what of a message is a reading
 """

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from ....schemas.settings.base import SettingsError
 from ..columns import UNITS, RowList, power_of_ten
 from ..mapped import NONE_SUCH, added, number
-from .json_documents import MalformedError, MixedUnitsError, Wanted
+from .wanted import MalformedError, MixedUnitsError, Wanted
 
 _LINE = re.compile(rb"^(\d+-\d+:\d+\.\d+\.\d+)(?:\*255)?((?:\([^()\r\n]*\))+)\r?$", re.MULTILINE)
 #: The gas of versions 2.2 and 3: stamp, the code that is meant and its unit in one line, the digits in the next.

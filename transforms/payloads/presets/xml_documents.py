@@ -26,7 +26,7 @@ from ....schemas.readings import LONGEST_NAME, RejectReason
 from ....schemas.settings.base import SettingsError
 from ..columns import RowList
 from ..parsing import Parsed
-from .json_documents import MalformedError, Wanted
+from .wanted import MalformedError, Wanted
 
 _CODE = re.compile(r"\d{1,5}(?:\.\d{1,5}){14}\.-?\d{1,2}\.\d{1,5}\.\d{1,5}")
 _INTERVAL, _ACCUMULATION, _DIRECTION, _PHASES, _POWER, _UNIT = 2, 3, 4, 14, 15, 16

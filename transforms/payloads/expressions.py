@@ -1,0 +1,471 @@
+"""Readings of messages by JMESPath: what ``readings.each`` finds are readings, of which the others say the parts.
+
+Expressions begin at ``payload``, ``text`` (the payload as text), ``topic`` (its levels), ``header``, ``key`` and
+``stamp``. ``each`` finds an object or an array of them, and ``of`` finds in each of these its own. ``series``,
+``time``, ``value`` and ``units`` begin at the object as well: at its fields, at ``it`` and, beside ``of``, at ``each``
+for the outer one. No field of a message hides what stands beside it. ``null`` and ``false`` are passed over, as is a
+reading whose value is ``false``; an error costs its document alone.
+
+Of ``where``, a part that names only what is beside the payload is asked before the payload is parsed, one that names
+only the message before ``each``, and any other one of every reading.
+
+A step over an array, and an argument of a function, is counted: a document has so many as it has bytes, times
+:data:`STEPS_A_BYTE`. So no expression takes more than a time in proportion to the message.
+
+>>> sorted(root_names(parsed("each", "topic[1] != 'x' && payload.a[?b == `1`].c")))
+['payload', 'topic']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jmespath
+import numpy as np
+import yaml
+from jmespath import exceptions, functions, parser, visitor
+
+from ...schemas.readings import LONGEST_NAME, RejectReason
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import RECIPES, Readings
+from ...schemas.settings.places import Constant, RegisterValue
+from ..common.batches import Ints
+from .columns import (
+    FIELDS,
+    Repeated,
+    RowList,
+    Rows,
+    differing,
+    instant_of,
+    last_header,
+    text_of,
+    topics,
+    whole_text,
+)
+from .mapped import UNREADABLE, converted, from_base64, from_json, joined, with_point
+from .messages import Messages
+from .parsing import Parsed, parse_json
+
+CASES = Path(__file__).with_name("expression_cases.yaml")
+
+#: Where expressions begin; the first needs the payload parsed.
+NAMES = ("payload", "text", "topic", "header", "key", "stamp")
+_BESIDE = frozenset(NAMES[1:])
+
+#: Counted steps of a document: some, and so many for each byte.
+_STEPS, STEPS_A_BYTE = 10_000, 8
+_CHARACTERS_A_STEP = 16
+
+#: Expressions inside one another.
+MOST_DEPTH = 40
+
+#: When the samples of recipes came, 2026-01-05T12:00:00Z.
+SAMPLED_US = 1_767_614_400_000_000
+
+Node = dict[str, Any]
+#: From payloads, and the numbers of their messages, to what they hold.
+Parse = Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed]]
+
+
+def _readable(found: Any) -> Any:
+    if found is UNREADABLE:
+        raise ValueError("it cannot be unpacked")
+    return found
+
+
+class Functions(functions.Functions):
+    """The functions of the language, and ours."""
+
+    @functions.signature({"types": ["array"]})
+    def _func_name(self, parts: Any) -> Any:
+        """Texts and whole numbers as one name, with ``/`` between them; null if one of them is missing."""
+        return joined(tuple(parts))
+
+    @functions.signature({"types": ["array"]})
+    def _func_elements(self, array: Any) -> Any:
+        """The array; anything else is an error, where JMESPath would find nothing."""
+        return array
+
+    @functions.signature({"types": ["object"]})
+    def _func_fields(self, given: Any) -> Any:
+        """The fields of an object as an array of ``{name: ..., value: ...}``."""
+        return [{"name": name, "value": value} for name, value in given.items()]
+
+    @functions.signature({"types": []})
+    def _func_json(self, text: Any) -> Any:
+        """What a text of JSON holds."""
+        return _readable(from_json(text))
+
+    @functions.signature({"types": []})
+    def _func_base64(self, text: Any) -> Any:
+        """The text that a text of Base64 holds."""
+        return _readable(from_base64(text))
+
+    @functions.signature({"types": ["object"]})
+    def _func_zip(self, arrays: Any) -> Any:
+        """Arrays that run side by side, ``{a: [1, 2], b: [3, 4]}``, as an array of objects."""
+        if not all(type(one) is list for one in arrays.values()):
+            raise ValueError("no array")
+        return [dict(zip(arrays, each, strict=True)) for each in zip(*arrays.values(), strict=True)]
+
+
+class _TooManyError(ValueError):
+    """An expression takes more steps than its message may."""
+
+
+class _Interpreter(visitor.TreeInterpreter):
+    """Evaluates expressions, whose steps it counts."""
+
+    def __init__(self) -> None:
+        super().__init__(jmespath.Options(custom_functions=Functions()))
+        self.left = 0
+
+    def visit_counted(self, node: Node, value: Any) -> Any:
+        return self.count(self.visit(node["children"][0], value))
+
+    def count(self, found: Any) -> Any:
+        kind = type(found)
+        if kind is list or kind is dict:
+            self.left -= len(found) + 1
+        elif kind is str:
+            self.left -= len(found) // _CHARACTERS_A_STEP + 1
+        if self.left < 0:
+            raise _TooManyError
+        return found
+
+    def holds(self, node: Node, value: Any) -> bool:
+        found = self.visit(node, value)
+        return not (found is None or found is False or found in ("", [], {}))
+
+
+def parsed(setting: str, text: str) -> Node:
+    """The tree of an expression.
+
+    Raises:
+        SettingsError: it does not parse, or a function in it is none; it says where.
+    """
+    try:
+        tree = parser.Parser().parse(text).parsed
+    except exceptions.ParseError as error:
+        at = min(int(error.lex_position or 0), len(text))
+        near = text[at:].split(maxsplit=1)[:1]
+        where = f"near {near[0][:20]!r}" if near else "at its end"
+        raise SettingsError(f"readings.{setting} is no JMESPath at character {at + 1}, {where}") from None
+    except (ValueError, RecursionError):
+        raise SettingsError(f"readings.{setting} is no JMESPath: it is empty, or nested too deeply") from None
+    return _checked(setting, tree, 0)
+
+
+def _checked(setting: str, node: Node, depth: int) -> Node:
+    """A tree whose functions are there, with the nodes that may take long counted."""
+    if depth > MOST_DEPTH:
+        raise SettingsError(f"readings.{setting} has more than {MOST_DEPTH} expressions inside one another")
+    kind, given = node["type"], node["children"]
+    if kind == "field" and node["value"] in _WORDS:
+        return {"type": "literal", "value": _WORDS[node["value"]], "children": []}
+    if kind in _CHAINS and kind != "pipe" and given[0]["type"] == "not_expression":
+        raise SettingsError(f"readings.{setting}: ! is of the first name alone; write !(...) around what it is to deny")
+    children = [_checked(setting, one, depth + 1) if isinstance(one, dict) else one for one in given]
+    if kind == "function_expression":
+        _check_call(setting, node["value"], len(children))
+        return _counted({**node, "children": [one if one["type"] == "expref" else _counted(one) for one in children]})
+    if kind in {"projection", "filter_projection", "value_projection", "flatten"}:
+        made = {**node, "children": [_counted(children[0]), *children[1:]]}
+        return _counted(made) if kind == "flatten" else made
+    if kind == "comparator" and not any(one["type"] == "literal" for one in given):
+        children = [_counted(one) for one in children]
+    return {**node, "children": children}
+
+
+#: Names that JMESPath looks for as fields, and everybody means as values.
+_WORDS = {"null": None, "true": True, "false": False}
+
+
+def _counted(node: Node) -> Node:
+    return {"type": "counted", "children": [node]}
+
+
+def _check_call(setting: str, name: str, count: int) -> None:
+    known = Functions.FUNCTION_TABLE
+    if name not in known:
+        raise SettingsError(f"readings.{setting}: {name}() is no function; there are {', '.join(sorted(known))}")
+    taken = known[name]["signature"]
+    more = bool(taken and taken[-1].get("variadic"))
+    if count < len(taken) or (count > len(taken) and not more):
+        raise SettingsError(f"readings.{setting}: {name}() takes {len(taken)} arguments, and {count} are given")
+
+
+#: Nodes of which only the first child begins where they do.
+_CHAINS = frozenset(
+    {"subexpression", "index_expression", "pipe", "projection", "filter_projection", "value_projection", "flatten"}
+)
+
+
+def root_names(node: Node) -> set[str]:
+    """The names that an expression begins at; ``@`` for the whole."""
+    kind, children = node["type"], [one for one in node["children"] if isinstance(one, dict)]
+    if kind == "field":
+        return {node["value"]}
+    if kind in {"current", "identity"}:
+        return {"@"}
+    if kind == "expref":
+        return set()
+    return set().union(*map(root_names, children[:1] if kind in _CHAINS else children))
+
+
+def _all_names(node: Node) -> set[str]:
+    inner = [_all_names(one) for one in node["children"] if isinstance(one, dict)]
+    return {node["value"]}.union(*inner) if node["type"] == "field" else set().union(*inner)
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    if node["type"] == "and_expression":
+        return [part for one in node["children"] for part in _conjuncts(one)]
+    return [node]
+
+
+def _holders(node: Node) -> Iterator[Node]:
+    """The objects that an expression goes through to its fields, each as an expression."""
+    if node["type"] == "subexpression":
+        first, *rest = node["children"]
+        if len(rest) == 1 and rest[0]["type"] == "field":
+            yield first
+            yield from _holders(first)
+    elif node["type"] == "or_expression":
+        for one in node["children"]:
+            yield from _holders(one)
+
+
+class Expressions:
+    """The expressions of the settings, which make rows of messages; it belongs to one worker.
+
+    Args:
+        readings: what the settings say.
+        group: the attribute with the group; ``None`` without groups.
+
+    Raises:
+        SettingsError: an expression cannot be used.
+    """
+
+    def __init__(self, readings: Readings, group: str | None) -> None:
+        value = readings.value.register_.path if isinstance(readings.value, RegisterValue) else readings.value
+        said: dict[str, object] = {"series": readings.series, "time": readings.time, "value": value}
+        if readings.units is not None:
+            said["units"] = readings.units
+        if group is not None:
+            said[f"attributes.{group}"] = readings.attributes.get(group)
+        trees = {
+            name: {"type": "literal", "value": text.constant, "children": []}
+            if isinstance(text, Constant)
+            else parsed(name, str(text))
+            for name, text in said.items()
+        }
+        self._parts: Node = {"type": "multi_select_list", "children": list(trees.values())}
+        self._each = parsed("each", readings.each or "")
+        self._of = None if readings.of is None else parsed("of", readings.of)
+        where = _conjuncts(parsed("where", readings.where)) if isinstance(readings.where, str) else []
+        self._first = [one for one in where if root_names(one) <= _BESIDE]
+        self._message = [one for one in where if one not in self._first and root_names(one) <= {*NAMES}]
+        self._row = [one for one in where if one not in self._first and one not in self._message]
+        unknown = root_names(self._each) - {*NAMES, "@"}
+        if unknown:
+            raise SettingsError(
+                f"readings.each begins at {min(unknown)!r}; it begins at one of {', '.join(NAMES)}: write for example "
+                f"payload.{min(unknown)}"
+            )
+        every = [*trees.values(), *where, self._each, *([] if self._of is None else [self._of])]
+        named = set[str]().union(*map(_all_names, every))
+        # under `each: "@"` the message itself is the reading, whose payload need not be one
+        whole = any("@" in root_names(one) for one in every if one is not self._each or one["type"] != "current")
+        self.needs_payload = "payload" in named or whole
+        self._beside = [name for name in NAMES[1:] if name in named or whole]
+        self._has_units, self._has_group = readings.units is not None, group is not None
+        self._wanted, self._decimal = readings.unit.strip(), readings.decimal
+        # fields of units that the settings look at themselves
+        self._apart = _all_names(trees["series"]) & FIELDS
+        chosen = [self._each, *where, *([] if self._of is None else [self._of])]
+        self._chosen_by = set[str]().union(*map(_all_names, chosen)) & FIELDS - self._apart
+        around = [one for name in ("value", "time") for one in _holders(trees[name])]
+        self._holders = [one for one in around if not root_names(one) & {*NAMES}]
+        self._interpreter = _Interpreter()
+
+    def rows(self, messages: Messages, chosen: list[int], parse: Parse) -> list[Rows]:
+        """The readings of messages."""
+        beside = self._all_beside(messages, chosen)
+        bad: dict[int, RejectReason] = {}
+        kept = list[int]()
+        for number in chosen:
+            self._interpreter.left = _STEPS
+            try:
+                if all(self._interpreter.holds(one, beside[number]) for one in self._first):
+                    kept.append(number)
+            except Exception:  # noqa: BLE001 - whatever it raises is about this message alone
+                bad[number] = RejectReason.MALFORMED_ROW
+        if not self.needs_payload:
+            return [self._made(messages, Parsed([None] * len(kept), kept, bad), beside)]
+        payloads: list[Any] = [messages.payloads[number] for number in kept]
+        found = [self._made(messages, one, beside) for one in parse(payloads, kept)]
+        return [*found, RowList(bad=bad).rows()] if bad else found
+
+    def _all_beside(self, messages: Messages, chosen: list[int]) -> dict[int, dict[str, Any]]:
+        """What stands beside the payload of each message, as far as it is asked for."""
+        columns: dict[str, list[Any]] = {}
+        if "topic" in self._beside:
+            given = topics(messages, chosen)
+            levels = {one: one.split("/" if "/" in one else ".") for one in set(given)}
+            columns["topic"] = [levels[one] for one in given]
+        if "text" in self._beside:
+            columns["text"] = [whole_text(messages.payloads[one]) for one in chosen]
+        if "stamp" in self._beside:
+            columns["stamp"] = [instant_of(int(messages.stamps_us[one])) for one in chosen]
+        if "key" in self._beside:
+            columns["key"] = [text_of(messages.keys[one]) for one in chosen]
+        if "header" in self._beside:
+            columns["header"] = [
+                {name: text_of(last_header(messages.headers[one], name)) for name, _ in messages.headers[one]}
+                for one in chosen
+            ]
+        if not columns:
+            return {one: {} for one in chosen}
+        each = zip(*columns.values(), strict=True)
+        return {one: dict(zip(columns, values, strict=True)) for one, values in zip(chosen, each, strict=True)}
+
+    def _made(self, messages: Messages, documents: Parsed, beside: dict[int, dict[str, Any]]) -> Rows:
+        rows = RowList(bad=dict(documents.bad))
+        more: list[list[Any]] = []
+        objects, whose = list[tuple[Any, ...]](), list[int]()
+        visit, parts = self._interpreter.visit, self._parts
+        for number, document in zip(documents.message, documents.values, strict=True):
+            self._interpreter.left = _STEPS + STEPS_A_BYTE * len(messages.payloads[number] or b"")
+            try:
+                scopes = list(self._scopes({"payload": document} | beside[number]))
+                found = [visit(parts, one) for one in scopes]
+                if not self._has_units and len(scopes) > 1:
+                    objects += [self._saying(one) for one in scopes]
+                    whose += [number] * len(scopes)
+            except Exception:  # noqa: BLE001 - whatever it raises is about this document alone, and may quote it
+                rows.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+                continue
+            for series, time, value, *rest in found:
+                if value is not False:
+                    rows.add(number, _short(series), time, value)
+                    more.append(rest)
+        made = self._in_one_unit(rows, more)
+        mixed = self._mixed(objects, np.array(whose, dtype=np.int64)) if objects else set[int]()
+        if not mixed:
+            return made
+        for number in sorted(mixed):
+            made.bad.setdefault(number, RejectReason.MIXED_UNITS)
+        return made.filtered(~np.isin(made.message, sorted(mixed)))
+
+    def _scopes(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """What the expressions of each reading begin at."""
+        interpreter = self._interpreter
+        if not all(interpreter.holds(one, message) for one in self._message):
+            return
+        for each in _spread(interpreter.count(interpreter.visit(self._each, message))):
+            outer = {**each, **message, "it": each} if type(each) is dict else {**message, "it": each}
+            if self._of is None:
+                inner: Iterator[dict[str, Any]] = iter((outer,))
+            else:
+                inner = (
+                    {**outer, **(one if type(one) is dict else {}), **message, "each": each, "it": one}
+                    for one in _spread(interpreter.count(interpreter.visit(self._of, outer)))
+                )
+            for scope in inner:
+                if all(interpreter.holds(one, scope) for one in self._row):
+                    yield scope
+
+    def _in_one_unit(self, rows: RowList, more: list[list[Any]]) -> Rows:
+        made = rows.rows()
+        if self._has_group:
+            groups = Repeated([_short(one[-1]) for one in more], np.arange(len(more)))
+            made = Rows(made.message, made.series, made.times, made.values, groups, made.bad)
+        if not self._has_units:
+            if self._decimal == ".":
+                return made
+            values = [with_point(one, self._decimal) for one in rows.values]
+            return Rows(made.message, made.series, made.times, values, made.groups, made.bad)
+        values, other = converted(rows.values, [one[0] for one in more], self._wanted, self._decimal)
+        for number in np.unique(made.message[other]).tolist():
+            made.bad.setdefault(number, RejectReason.MIXED_UNITS)
+        made = Rows(made.message, made.series, made.times, values, made.groups, made.bad)
+        return made.filtered(~other) if other.any() else made
+
+    def _saying(self, scope: dict[str, Any]) -> tuple[Any, ...]:
+        """The objects around a value, any of which may say a unit."""
+        return (scope["it"], scope.get("each"), *(self._interpreter.visit(one, scope) for one in self._holders))
+
+    def _mixed(self, objects: list[tuple[Any, ...]], message: Ints) -> set[int]:
+        """The messages whose readings say different units.
+
+        By a field that is asked for in ``each``, ``of`` or ``where``, one that says nothing is of the unit of the
+        others; one that ``series`` names may differ.
+        """
+        found = set[int]()
+        for column in zip(*objects, strict=True):
+            found |= differing(column, message, self._apart | self._chosen_by)
+            for name in self._chosen_by:
+                there = [type(one) is dict and one.get(name) is not None for one in column]
+                said = [{name: one[name]} for one, good in zip(column, there, strict=True) if good]
+                found |= differing(said, message[np.array(there, dtype=np.bool_)])
+        return found
+
+
+def _spread(found: Any) -> Sequence[Any]:
+    if found is None or found is False:
+        return ()
+    return found if type(found) is list else (found,)
+
+
+def _short(name: Any) -> Any:
+    """A name; what is too long for one is none, and not kept."""
+    return [] if type(name) is str and len(name) > LONGEST_NAME else name
+
+
+def cases() -> list[dict[str, Any]]:
+    """The table of cases: expression, what it is given, and what it makes of it."""
+    return yaml.safe_load(CASES.read_text(encoding="utf-8"))
+
+
+def outcome_of(expression: str, given: Any) -> Any:
+    """What an expression makes of a value; ``"an error"`` for an error."""
+    interpreter = _Interpreter()
+    interpreter.left = _STEPS
+    try:
+        return interpreter.visit(parsed("each", expression), given)
+    except Exception:  # noqa: BLE001 - which one is of the library's version
+        return "an error"
+
+
+def samples_of(recipe: str | None) -> Messages:
+    """The shipped messages of a recipe, at :data:`SAMPLED_US`; none without one."""
+    given = [] if recipe is None else RECIPES[recipe].messages
+    bodies = [one["payload"] if isinstance(one["payload"], str) else json.dumps(one["payload"]) for one in given]
+    return Messages(
+        payloads=[one.encode() for one in bodies],
+        topics=[one.get("topic", "meters") for one in given],
+        keys=[None] * len(given),
+        headers=[tuple((name, value.encode()) for name, value in one.get("headers", {}).items()) for one in given],
+        stamps_us=np.full(len(given), SAMPLED_US),
+        positions=np.arange(len(given)),
+    )
+
+
+def digest(readings: Readings) -> str:
+    """What the expressions of the settings make of the messages of their recipe, and the language of its cases.
+
+    Another one means that the same text reads otherwise.
+    """
+    language = json.dumps([outcome_of(one["expression"], one["given"]) for one in cases()])
+    found = hashlib.blake2b(language.encode(), digest_size=16)
+    samples = samples_of(readings.preset)
+    made = Expressions(readings, None).rows(samples, list(range(len(samples))), lambda *given: [parse_json(*given)])
+    for rows in made:
+        bad = sorted((number, reason.value) for number, reason in rows.bad.items())
+        found.update(repr((rows.message.tolist(), rows.series, rows.times, rows.values, bad)).encode())
+    return found.hexdigest()
