@@ -89,10 +89,13 @@ def test_a_message_of_another_topic_is_passed_over_before_it_is_parsed() -> None
     assert decode(settings, given) == ([("m1", NOON_US, 1.0)], [(4, "malformed-row")])
 
 
-def test_a_false_value_passes_a_reading_over_and_a_missing_one_is_a_reject() -> None:
-    given = dumped({"ts": NOON_S}, {"ts": NOON_S, "power": 0}, topics=TOPIC * 2)
-    assert decode(Readings.model_validate(FLAT | {"value": "power || false"}), given) == ([("m1", NOON_US, 0.0)], [])
-    assert decode(Readings.model_validate(FLAT), given) == ([("m1", NOON_US, 0.0)], [(0, "missing-value")])
+@pytest.mark.parametrize("value", ["power || false", "other || power || `false`"])
+def test_a_value_that_ends_in_false_passes_over_what_has_none(value: str) -> None:
+    given = dumped({"ts": NOON_S}, {"ts": NOON_S, "power": 0}, {"ts": NOON_S, "power": False}, topics=TOPIC * 3)
+    rows = [("m1", NOON_US, 0.0)]
+    assert decode(Readings.model_validate(FLAT | {"value": value}), given) == (rows, [])
+    rejects = [(0, "missing-value"), (2, "not-a-number")]
+    assert decode(Readings.model_validate(FLAT), given) == (rows, rejects)
 
 
 def test_an_error_costs_its_message_alone() -> None:

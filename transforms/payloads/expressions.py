@@ -4,7 +4,7 @@ Expressions begin at ``payload``, ``text`` (the payload as text), ``topic`` (its
 ``stamp``. ``each`` finds an object or an array of them, and ``of`` finds in each of these its own. ``series``,
 ``time``, ``value`` and ``units`` begin at the object as well: at its fields, at ``it`` and, beside ``of``, at ``each``
 for the outer one. No field of a message hides what stands beside it. ``null`` and ``false`` are passed over, as is a
-reading whose value is ``false``; an error costs its document alone.
+reading without a value where ``value`` ends in ``|| false``; an error costs its document alone.
 
 Of ``where``, a part that names only what is beside the payload is asked before the payload is parsed, one that names
 only the message before ``each``, and any other one of every reading.
@@ -66,7 +66,8 @@ MOST_DEPTH = 40
 #: When the samples of recipes came, 2026-01-05T12:00:00Z.
 SAMPLED_US = 1_767_614_400_000_000
 
-Node = dict[str, Any]
+#: A node of an expression, as the library has it.
+Node = Any
 #: From payloads, and the numbers of their messages, to what they hold.
 Parse = Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed]]
 
@@ -185,6 +186,10 @@ def _checked(setting: str, node: Node, depth: int) -> Node:
 _WORDS = {"null": None, "true": True, "false": False}
 
 
+#: What ``|| false`` at the end of ``value`` makes, and no message can.
+_PASSED = object()
+
+
 def _counted(node: Node) -> Node:
     return {"type": "counted", "children": [node]}
 
@@ -258,12 +263,15 @@ class Expressions:
             said["units"] = readings.units
         if group is not None:
             said[f"attributes.{group}"] = readings.attributes.get(group)
-        trees = {
+        trees: dict[str, Node] = {
             name: {"type": "literal", "value": text.constant, "children": []}
             if isinstance(text, Constant)
             else parsed(name, str(text))
             for name, text in said.items()
         }
+        last = trees["value"]["children"][-1:]
+        if trees["value"]["type"] == "or_expression" and last[0]["type"] == "literal" and last[0]["value"] is False:
+            last[0]["value"] = _PASSED
         self._parts: Node = {"type": "multi_select_list", "children": list(trees.values())}
         self._each = parsed("each", readings.each or "")
         self._of = None if readings.of is None else parsed("of", readings.of)
@@ -351,7 +359,7 @@ class Expressions:
                 rows.bad.setdefault(number, RejectReason.MALFORMED_ROW)
                 continue
             for series, time, value, *rest in found:
-                if value is not False:
+                if value is not _PASSED:
                     rows.add(number, _short(series), time, value)
                     more.append(rest)
         made = self._in_one_unit(rows, more)
