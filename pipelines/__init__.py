@@ -4,6 +4,8 @@
     arguments of every command, what they print, and their exit codes
 ``commands``
     what each command does, and what all do; imported when it is called, so that help does not wait for Beam
+``init``
+    a look at files of readings, and the settings that it makes
 ``preflight``, ``crowded``, ``runners``
     all checks of a job in their order, that of several readings a slot, and Beam as the commands use it
 ``connectors``

@@ -265,12 +265,12 @@ def demo(out: Path) -> None:
     help="Replace settings that are there, and beside them the roster, also if you edited it, or gateway's settings.",
 )
 def init(**given: Any) -> None:
-    r"""Write a commented settings file from a look at data (CSV, JSON Lines, Parquet, Avro; a file, folder or pattern).
+    r"""Write a commented settings file from a look at data (CSV, JSON, Parquet, Avro, NEM12; file, folder or pattern).
 
     Beside it a roster with every series in one group, but those held out: roster.csv, or NAME-roster.csv beside another
-    NAME.yaml. Columns, interval and units are guessed from the first rows; the file says what was guessed and what you
-    have to decide. The belief about the data is fitted on series that are not published; where none is held out it is a
-    stand-in, which run refuses.
+    NAME.yaml. Columns, interval and units are those that the first rows show; what they do not tell is a question: a
+    key whose value is ???, with its answers below it. The belief about the data is fitted on series that are not
+    published; where none is held out it is a stand-in, which run refuses.
 
     Instead of DATA it looks at messages: the last of a Kafka topic, or what an MQTT broker sends; for that a gateway's
     settings are written as well. A device or platform whose messages are known is named as a preset.

@@ -4,7 +4,7 @@
 
 ``plan``, ``run``, ``dry_run``
     which mechanism, window and group an error takes; a job; what it will do and cost
-``init``, ``data_preview``, ``csv_preview``, ``message_preview``
+``init``, ``message_preview``
     settings from a look at data or messages
 ``fit``, ``check``
     a model from a history; what is in the data, and what a mapping makes of messages

@@ -41,8 +41,7 @@ from ...transforms.sources.files import ReadReadings, RegisterIncrements, are_me
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
-from ..runners import read_source
-from .data_preview import (
+from ..init.rhythm import (
     COUNTER_RISES,
     NO_NUMBER,
     clock_changes,
@@ -52,6 +51,7 @@ from .data_preview import (
     rises_in,
     usual_step,
 )
+from ..runners import read_source
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-import glob
 import io
 import json
 import math
@@ -19,19 +18,16 @@ import secrets
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 from pydantic import ValidationError
 
-from ...privacy.estimation.per_series import largest_cover
 from ...schemas.files import check_replaceable, write_whole
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
@@ -40,23 +36,34 @@ from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, K
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue, place_text
-from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, format_instant, said_duration, time_zone
+from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import facts, heading, listed, percent, plural, results
+from ..console import facts, heading, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
-from ..runners import read_source
-from .data_preview import (
-    NESTED,
-    NO_NUMBER,
-    STAMPS_END,
-    Look,
-    is_doubled,
-    is_other_clock,
-    local_times,
-    look_at,
-    without_packing,
+from ..init.look import look_at
+from ..init.write import (
+    BELIEF_TEXT,
+    ENERGY,
+    NO_UNIT,
+    POWER_EDGES,
+    PROMISE_TEXT,
+    SETTINGS_FILE,
+    USUAL_BINS,
+    Guess,
+    cover_of,
+    edges_text,
+    fit_command,
+    guess,
+    measure_text,
+    name_of,
+    relative,
+    roster_of,
+    shared,
+    watts_of,
+    zone_of,
 )
+from ..runners import read_source
 from .fit import USUAL
 from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
@@ -64,63 +71,18 @@ from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 if TYPE_CHECKING:
     from ..gateway.connection import Arrived
 
-#: Watts in a unit of power; of one of energy, those of it in a slot of a microsecond.
-WATTS = {"MWh": 3_600 * 10**12, "kWh": 3_600 * 10**9, "Wh": 3_600 * 10**6, "MW": 10**6, "kW": 10**3, "W": 1}
-_ENERGY = ("MWh", "kWh", "Wh")
-POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
-#: The files of the settings, where no other is named, and of a gateway's settings.
-SETTINGS_FILE, GATEWAY_FILE = "settings.yaml", "gateway.yaml"
+#: The file of a gateway's settings.
+GATEWAY_FILE = "gateway.yaml"
 
-_COUNTER = "series rise and hardly fall: read as a meter's counter, whose rise in a slot is the value"
-_WIDE_COUNTER = (
-    "series rise and hardly fall, and counters are not read from a wide table: make a row of each reading, with the "
-    "columns series, time and value, if they are counters"
-)
+#: Kinds of characters that no comment of the settings can have: control characters, bytes that are not UTF-8, and line
+#: breaks.
+_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
-#: The first Monday, in days since 1970-01-01; names of columns that are shown; and digits of a number in the settings.
-_MONDAY, _SHOWN, _DIGITS = 4, 10, 12
-
-#: Share of the readings at a time that their series has already from which it is said.
-_MANY_AGAIN = 0.1
-
-#: Characters at most of the name of the data, of which longer names are made; and kinds of characters that no comment
-#: of the settings can have: control characters, bytes that are not UTF-8, and line breaks.
-_LONGEST_NAME, _NO_TEXT = 150, frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
-_USUAL_BINS = "bins everyone would choose"
-_NO_UNIT = "of no known unit"
-_OTHER_TIMES = "where they are those of the readings, write their column for readings.time"
-_OTHER_CLOCK = (
-    "by its name it is local: set --timezone to its zone, such as Europe/Berlin",
-    "by its name it is of UTC: leave --timezone out, or write a Z behind the times in the data",
-)
-_NO_TIME = "see how they are written: 24:00 is 00:00 of the day after, and where hours go from 1 to 24, subtract one"
-_STAMPS_END = (
-    "by its name it has the ends of intervals, and a reading is of the slot that begins at its time; no setting moves "
-    "it: where they are ends, subtract the interval from the times in the data"
-)
-_THOUSANDS = (
-    "all values with a point have three digits after it, and the others have none and are below 1000: where the point "
-    "separates thousands, write them without it"
-)
-_AS_MANY = "as many as the data fill"
-_AMBIGUOUS = "reads the times too: see which is right, and set time_format"
-_PUBLIC_LABELS = "; the settings make them public, and every released row has them"
-_PUBLIC_NAMES = (
-    "names of columns that are not read, {}: {}; the settings have them in readings.wide: see there what to do where "
-    "one is a person"
-)
-_TWO_HOURS = "an hour that a clock set back doubles is told apart by the order of rows, readings.ambiguous: in-order"
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
-_AGAIN = (
-    "are at a time at which their series has another one, and one in a slot counts: see whether it is the series that "
-    "is meant, and whether rows stand twice"
-)
 _UNREAD_TIME = (
     ", which looks like the time of the reading: more messages can be read by the stamp, which is when they came. See "
     "by `quiltstream try` how its times are written, and name it if late readings are to count where they belong"
@@ -130,6 +92,9 @@ _AT_ONCE = (
     "meters, choose by readings.where, or name the series by what tells them apart"
 )
 _MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
+
+#: Share of the readings at a time that their series has already from which it is said.
+_MANY_AGAIN = 0.1
 
 #: Slots where no series had two readings in the look, and edges that say nothing of the values.
 _UNSEEN_INTERVAL_US = 15 * MINUTE_US
@@ -145,133 +110,6 @@ _ADDRESS = re.compile(
     r"(?:(?P<scheme>mqtts?)://)?(?:(?P<host>[^/@:\s\[\]]+)|\[(?P<six>[0-9a-fA-F:]+)\])(?::(?P<port>\d{1,5}))?"
 )
 
-#: Settings for a file: what stands where, as a whole at the end.
-_SOURCE_TEXT = """\
-# yaml-language-server: $schema={schema}
-# Written by `quiltstream init` from a look at {file}:
-#   quiltstream check {this}             says what is in the data, for your eyes only
-{belief}#   quiltstream run --dry-run {this}     says what it will publish and cost, before any data is read
-#   quiltstream run {this}
-# Everything in this file is public. docs/settings.md explains every setting.
-
-source: {{{format}: {path}{layout}}}
-
-readings:
-{parts}{decimal}{measure}
-slots:  # at most one reading counts per series and slot, the latest
-  interval: {interval}
-  origin: {origin}
-  timezone: {zone}  # {zone_note}
-
-"""
-
-_RISES = """
-  # A GUESS: it rises and hardly falls, so it is a meter's counter, and a slot has what it rose since the last reading
-  # before it; a reading on a boundary belongs to the slot that ends there. If it is none, write the column's name
-  # alone."""
-_AMBIGUOUS_HOUR = """\
-  ambiguous: in-order  # a clock set back doubles an hour of the data: the rows, which are in order, tell the two apart
-"""
-_WITHOUT = """\
-  # THE NAMES IN without BECOME PUBLIC WITH THIS FILE: of columns {}.
-"""
-_NO_SERIES = "that are taken for no series. If one is, such as a person, take it out"
-_NO_TIMES = "that are no time of the day. If one is a person, rename it in the data"
-
-_ZONE = ": a name such as Europe/London, see --timezone"
-
-#: Of every settings file: what is believed and promised; the states; and the model, fitted yet or not.
-_BELIEF_TEXT = """\
-{states}
-# What is believed about missing cells: public (which are missing says nothing of the values),
-# state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
-missing: public
-
-# What is believed about the data: the promise holds for series that are as the belief says, and for no others.
-{model}
-"""
-_PROMISE_TEXT = """\
-privacy:
-  epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
-  mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
-  guarantee: stream  # or window: every window calibrated alone
-  budget: 1.0  # of the domain: all queries over it together
-
-query: {query}
-domain: {domain}
-sink: {{{sink}: {output}}}
-ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
-"""
-
-_BELIEF_LINE = "#   {}, see model below\n"
-
-_CATEGORIES = """\
-states:  # THE LABELS OF A LOOK AT THE DATA: they are public with this file, and stand in every released row
-  categories: [{}]
-  # other: other  # the state of every label that is not listed; left out: a reading with such a label is rejected
-"""
-_BINS = """\
-# bins: [{}]  # coarser bins: edges that are among those of the states
-"""
-_STAND_IN = """\
-# {fitting}
-# Or give bounds that you can defend by hand, model: {{pi_min: 0.02, gap: 0.3}}: see docs/model.md.
-# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
-model: stand-in
-"""
-_HOLD_OUT = """\
-A model is fitted on series that are not published, and the roster has every series of the file. Hold some out:
-#   {command}
-# or fit one on a history of other series, and write `model: model.json`."""
-_ONE_SERIES = """\
-The file is one series, so none of it can be held out: fit a model on a history of other series, with
-# `quiltstream fit`, and write `model: model.json`; where that is of one series, too, with --belief pooled."""
-_FITTED = """\
-# It is fitted on the series that are not published, and holds for a share of such series, which --cover says:
-#   {following}
-model: model.json
-"""
-
-#: The windows, and who is published.
-_WINDOWS_TEXT = """\
-# Which windows are published, for every series, also where there are no readings.
-windows:
-  size: {size}
-{sizes}  start: {start}
-  {stop}
-
-# Of this query alone, at no further cost:
-# by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
-{bins}
-{groups}
-"""
-_NO_STOP = "# stop:  the file is longer than the look: left out, it ends with the data"
-_SIZES = """\
-  # every: 1d  # a divisor of size makes them slide
-  # size: day  # or week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes
-"""
-_OF_CALENDAR = """\
-  # or day, week, month: of the calendar in slots.timezone, of 23 or 25 hours where its clock changes; 1d is 24 hours
-"""
-_ROSTER = """\
-# Every series of the file, in one group: a histogram of all, with the noise of a single series. Take out the lines of
-# series that are not published: a model is fitted on them. Without these two settings each series has a histogram.
-roster: {roster}
-group_by: group
-"""
-_PUBLISHED = """\
-# The series that are published, in one group: a histogram of all, with the noise of a single series. The others of the
-# file are the history that the model is fitted on. Without these two settings each series has a histogram.
-roster: {roster}
-group_by: group
-"""
-_NO_ROSTER = """\
-# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
-# roster: roster.csv  # columns: series, group
-# group_by: group
-"""
-
-_TEMPLATE = _SOURCE_TEXT + _BELIEF_TEXT + _WINDOWS_TEXT + _PROMISE_TEXT
 
 #: Settings for messages, and of a gateway that brings them.
 _MESSAGE_SOURCE_TEXT = """\
@@ -318,7 +156,7 @@ _MESSAGE_STAND_IN = """\
 # Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
 model: stand-in
 """
-_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + _BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + _PROMISE_TEXT
+_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + PROMISE_TEXT
 _GATEWAY_TEMPLATE = """\
 # Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.
 #   quiltstream gateway --check THIS-FILE
@@ -355,18 +193,6 @@ class Options:
     force: bool  # whether files that are there are replaced
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A settings file and what it assumes."""
-
-    text: str
-    said: tuple[tuple[str, str], ...]  # what was guessed, for people
-    # the same where so many series are held out as the history of the model; ``None`` for one series, without a roster
-    with_history: Callable[[int], str] | None = None
-    # settings of a gateway that brings the messages, which are to be written beside them; empty for none
-    gateway: str = ""
-
-
 def write_settings(options: Options) -> None:
     """Write a settings file, and what goes beside it, from a look; say what was guessed."""
     output, data = options.output, options.data
@@ -378,14 +204,15 @@ def write_settings(options: Options) -> None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
         said, held = write(guessed, output, force=options.force)
     else:
-        for field, text in (("DATA", _relative(data, output)), ("-o", output.name), ("--value", options.value or "")):
+        for field, text in (("DATA", relative(data, output)), ("-o", output.name), ("--value", options.value or "")):
             if any(unicodedata.category(character) in _NO_TEXT for character in text):
                 raise CommandError(
                     f"{field}: {text!r} has a line break, a control character or a byte that is not UTF-8, and the "
                     "settings can have none of these; give it another name"
                 )
+        zone_of(options.timezone)
         look = look_at(data, options.value, options.timezone)
-        hold_out = _init_command(_relative(look.files, output), output.name, options)
+        hold_out = _init_command(relative(look.rows.files, output), output.name, options)
         guessed, name = guess(look, output, options.timezone, hold_out), data.name
         said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
@@ -397,8 +224,11 @@ def write_settings(options: Options) -> None:
 def _following(options: Options, guessed: Guess, held: int) -> str:
     """What to do next, with a command that works."""
     output = options.output
+    if guessed.questions:
+        count = len(set(guessed.questions))
+        return f"answer {plural(count, 'question')}, the keys whose value is ???, then: quiltstream check {output}"
     if held:
-        return f"then: {_fit_command(output, roster_of(output), held)}"
+        return f"then: {fit_command(output, roster_of(output), held)}"
     if guessed.with_history is not None:
         return f"then hold a history for its model out: {_init_command(str(options.data), str(output), options)}"
     begin = "" if options.data is None else "and see its model, a stand-in, which run refuses; "
@@ -417,16 +247,6 @@ def _init_command(data: str, output: str, options: Options) -> str:
     return shlex.join(["quiltstream", "init", data, "--hold-out", "0.5", "--force", *more])
 
 
-def _fit_command(settings: Path | str, roster: Path | str, held: int) -> str:
-    """The command that fits the model on so many series that are held out."""
-    return shlex.join(["quiltstream", "fit", str(settings), "--cover", cover_of(held), "--exclude", str(roster)])
-
-
-def cover_of(series: int) -> str:
-    """The usual cover, or the largest of a history of so few series that it is less."""
-    return f"{min(float(USUAL), largest_cover(series)):g}"
-
-
 def _guess_from_broker(options: Options) -> Guess:
     # a look lasts, so what would stop its end stops its begin
     beside = [options.output.with_name(GATEWAY_FILE)] if options.broker is not None else []
@@ -434,375 +254,6 @@ def _guess_from_broker(options: Options) -> Guess:
     if options.from_topic is not None:
         return from_topic(options.from_topic, options)
     return from_mqtt(options.from_mqtt or "", options)
-
-
-def roster_of(output: Path) -> Path:
-    """The roster beside a settings file: named after it, so that settings of one folder have rosters of their own."""
-    return output.with_name("roster.csv" if output.name == SETTINGS_FILE else f"{name_of(output.stem)}-roster.csv")
-
-
-def _word(text: str) -> str:
-    """A text as YAML reads it back: in quotes where it may be a day, a number or another value than a text."""
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
-
-
-def _clock(time_us: int) -> str:
-    """An instant without an offset, so that it is of the zone that the settings name, as times of the data are."""
-    text = format_instant(time_us).removesuffix("Z")
-    return text.removesuffix("T00:00:00")
-
-
-def number_text(value: float) -> str:
-    """A number as YAML reads it back."""
-    return f"{value:.{_DIGITS}g}"
-
-
-def _watts(unit: str, interval_us: int) -> float | None:
-    """The factor from a unit to watts, of energy in a slot to their average; ``None`` of another unit."""
-    return WATTS[unit] / (interval_us if unit in _ENERGY else 1) if unit in WATTS else None
-
-
-def _measure(unit: str, interval_us: int, watts: float | None, *, unknown: str, power: str) -> str:
-    """The settings of a unit and its factor, with a note on it."""
-    factor = number_text(1.0 if watts is None else watts)
-    note = unknown if watts is None else power
-    if watts is not None and unit in _ENERGY:
-        note = f"1 {unit} in a slot of {format_duration(interval_us)} is {factor} W on average"
-    return f"  unit: {json.dumps(unit)}\n  scale: {factor}  # {note}\n"
-
-
-def _edges(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    """Round numbers near the fifths of what was seen, or, of those above a lowest value that most are, of these.
-
-    Every bin has values, unless all are equal: a bin that no history visits has no place in a chain.
-    """
-    if not len(values):
-        return (0.0,)
-    for digits in range(1, _DIGITS + 1):
-        for part in (values, values[values > values.min()]):
-            kept: list[float] = []
-            for edge in _rounded_fifths(part, digits):
-                low = kept[-1] if kept else -math.inf
-                if ((values >= low) & (values < edge)).any() and (values >= edge).any():
-                    kept.append(edge)
-            if kept:
-                return tuple(kept)
-    return (_rounded_fifths(values, 1)[0],)
-
-
-def _rounded_fifths(values: npt.NDArray[np.float64], digits: int) -> list[float]:
-    """The distinct fifths of values, rounded to so many digits, in ascending order; none of no values."""
-    fifths = np.quantile(values, [0.2, 0.4, 0.6, 0.8]).tolist() if len(values) else []
-    return sorted({float(f"{value:.{digits}g}") for value in fifths})
-
-
-def _edges_text(note: str, edges: Sequence[float], unit: str) -> str:
-    return f"states:  # {note}\n  edges: [{', '.join(map(number_text, edges))}]\n  unit: {unit}\n"
-
-
-def _shared(name: str, zone: str, sink: str, output: str) -> dict[str, str]:
-    """What every settings file says: names made of one, the zone, and where the rows go."""
-    return {
-        "schema": SCHEMA_FILE,
-        "zone": zone,
-        "zone_note": f"of times without an offset, in the data and in this file{_ZONE if zone == 'UTC' else ''}",
-        "query": _word(f"{name}-histogram"),
-        "domain": _word(name),
-        "sink": sink,
-        "output": _word(output),
-        "ledger": f"{name}-ledger.db",
-    }
-
-
-def name_of(text: str) -> str:
-    """A text as the name of a query or a domain."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()[:_LONGEST_NAME].strip("-") or "readings"
-
-
-def _title(look: Look) -> str:
-    """What the data are called: as the file, or as the folder of several."""
-    if look.files == look.path:
-        return without_packing(look.path).stem
-    folder = next(one for one in look.files.parents if not glob.has_magic(str(one)))
-    return folder.resolve().name or without_packing(look.path).stem
-
-
-def guess(look: Look, output: Path, zone: str, hold_out: str) -> Guess:
-    """Write the settings for a file that was looked at; ``hold_out`` is the command that holds a history out."""
-    windows = _windows(look, zone)
-    watts = _watts(look.unit, look.measured.interval_us)
-    edges = _edges(look.measured.values) if watts is None else POWER_EDGES
-    unknown = "factor from the column's unit to the unit of the edges"
-    power = f"1 {look.unit} is {number_text(watts or 1)} W"
-    measure = _measure(look.unit, look.measured.interval_us, watts, unknown=unknown, power=power)
-    name = name_of(_title(look))
-    roster, path = roster_of(output).name, _relative(look.files, output)
-    compose = partial(
-        _TEMPLATE.format,
-        **_shared(name, zone, "parquet", f"{name}-releases.parquet"),
-        file=path,
-        format=look.format,
-        path=_word(path),
-        layout=_layout(look),
-        decimal="" if look.layout.decimal == "." or look.columns.labels else '  decimal: ","\n',
-        this=shlex.quote(output.name),
-        parts=_parts(look, name, zone),
-        measure="" if look.columns.labels else measure,
-        interval=format_duration(look.measured.interval_us),
-        origin=windows.text(windows.start),
-        states=_states(look, edges, is_power=watts is not None),
-        bins="" if look.columns.labels else _BINS.format(number_text(edges[len(edges) // 2])),
-        size=windows.size,
-        sizes=_sizes(windows),
-        start=windows.text(windows.first),
-        stop=f"stop: {windows.text(windows.stop)}" if look.complete else _NO_STOP,
-    )
-    is_grouped = look.columns.names > 1
-    fitting = _HOLD_OUT.format(command=hold_out) if is_grouped else _ONE_SERIES
-    text = compose(
-        belief=_BELIEF_LINE.format(f"{hold_out}     holds a history") if is_grouped else "",
-        model=_STAND_IN.format(fitting=fitting),
-        groups=_ROSTER.format(roster=roster) if is_grouped else _NO_ROSTER,
-    )
-    load_settings(text)  # what is written must be accepted as it is
-
-    def with_history(held: int) -> str:
-        fit = _fit_command(output.name, roster, held)
-        model, groups = _FITTED.format(following=fit), _PUBLISHED.format(roster=roster)
-        return compose(belief=_BELIEF_LINE.format(f"{fit}     the belief"), model=model, groups=groups)
-
-    return Guess(text, _said(look, watts, windows, zone), with_history if is_grouped else None)
-
-
-def _sizes(windows: _Windows) -> str:
-    """What else the length of a window may be; nothing where the data have no day."""
-    if windows.size in ("day", "week"):
-        return _OF_CALENDAR
-    return _SIZES if windows.stop - windows.first >= DAY_US * windows.count else ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Windows:
-    """The windows of the settings; instants are what a clock shows, as microseconds since 1970."""
-
-    start: int  # a midnight no later than the first reading
-    first: int  # start of the first window
-    stop: int  # end of the last one
-    count: int  # how many there are
-    size: str  # length of each as the settings say it
-    zoned: bool = True  # whether the clock is that of the zone, not that of UTC
-
-    def text(self, time_us: int) -> str:
-        """An instant as the settings say it: without an offset where it is of the zone that they name."""
-        return _clock(time_us) if self.zoned else format_instant(time_us)
-
-    def said(self, *, complete: bool) -> str:
-        """What they are, for people; and how many, where every row was looked at."""
-        if self.size in ("day", "week"):
-            return plural(self.count, self.size) if complete else f"{self.size}s, {_AS_MANY}"
-        return f"{self.count} of {self.size}" if complete else f"of {self.size}, {_AS_MANY}"
-
-
-def _windows(look: Look, zone: str) -> _Windows:
-    """Weeks where there are two of them or more, else days; of the zone's calendar where it is not UTC's.
-
-    Slots that do not fill an hour are not where they were on the zone's clock after it changes, so they are of UTC.
-    """
-    interval = look.measured.interval_us
-    zoned = zone == "UTC" or HOUR_US % interval == 0
-    shown = _on_clock if zoned else _in_utc
-    begin, last = (shown(int(time), look, zone) for time in (look.measured.times_us[0], look.measured.times_us[-1]))
-    day = DAY_US if DAY_US % interval == 0 else 48 * interval
-    start = begin // day * day
-    end = (last // interval + 1) * interval
-    if zone != "UTC" and zoned and end - start >= DAY_US:
-        monday = start + (_MONDAY - start // DAY_US) % 7 * DAY_US
-        weeks = max(0, end - monday) // (7 * DAY_US)
-        if weeks > 1:
-            return _Windows(start, monday, monday + weeks * 7 * DAY_US, weeks, "week")
-        days = (end - start) // DAY_US
-        if not look.complete or _is_filled(begin, start + days * DAY_US, days * DAY_US):
-            return _Windows(start, start, start + days * DAY_US, days, "day")
-    size = 7 * day if end - start >= 14 * day else day
-    count = (end - start) // size
-    if not count or (look.complete and not _is_filled(begin, start + count * size, count * size)):
-        begin = begin // interval * interval
-        return _Windows(start, begin, end, 1, format_duration(end - begin), zoned)
-    return _Windows(start, start, start + count * size, count, format_duration(size), zoned)
-
-
-def _is_filled(begin: int, stop: int, length: int) -> bool:
-    """Whether data from an instant on fill half or more of windows that have a length together and end so."""
-    return length <= 2 * (stop - begin)
-
-
-def _zone(name: str) -> dt.tzinfo:
-    try:
-        return time_zone(name)
-    except ValueError as error:
-        raise CommandError(f"--timezone: {error}") from error
-
-
-def _on_clock(time_us: int, look: Look, zone: str) -> int:
-    """What a clock of the zone shows at a time of the data; times without an offset are what it shows."""
-    where = _zone(zone)
-    if look.naive:
-        return time_us
-    offset = dt.datetime.fromtimestamp(time_us // 1_000_000, where).utcoffset() or dt.timedelta()
-    return time_us + offset // dt.timedelta(microseconds=1)
-
-
-def _in_utc(time_us: int, look: Look, zone: str) -> int:
-    """The instant of a time of the data; times without an offset are what a clock of the zone shows."""
-    if not look.naive:
-        return time_us
-    shown = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).replace(tzinfo=_zone(zone))
-    return time_us - (shown.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
-
-
-def _is_in_order(look: Look, zone: str) -> bool:
-    """Whether the times of a series fall in an hour that the zone's clock doubles, from row to row, and in no other.
-
-    Where slots are shorter than the hour, a time that stands twice there may be one row twice.
-    """
-    if not look.naive or look.columns.until is not None or look.columns.wide == "times":
-        return False
-    where, found = _zone(zone), False
-    for pair in look.measured.falls_us.T.tolist():
-        shown = (dt.datetime.fromtimestamp(time // 1_000_000, dt.UTC).replace(tzinfo=where) for time in pair)
-        are_doubled = all(map(is_doubled, shown))
-        falls = pair[1] < pair[0] or look.measured.interval_us >= HOUR_US
-        if are_doubled != falls:
-            return False
-        found = found or are_doubled
-    return found
-
-
-def _parts(look: Look, name: str, zone: str) -> str:
-    """Where the parts of a reading are."""
-    columns, without = look.columns, look.beside.without
-    series = f"  series: {{constant: {_word(name)}}}  # the name of the only series\n"
-    if columns.series is not None:
-        series = f"  series: {_word(columns.series)}  # column with the name of the meter or wearer\n"
-    time = _word(columns.time[0]) if len(columns.time) == 1 else f"[{', '.join(map(_word, columns.time))}]"
-    parts = f"{'' if columns.wide == 'series' else series}  time: {time}{_time_more(look)}\n"
-    parts += _AMBIGUOUS_HOUR if _is_in_order(look, zone) else ""
-    if columns.until is not None:
-        parts += f"  until: {_word(columns.until)}  # a slot has the label that covers most of it\n"
-    if columns.labels:
-        return f"{parts}  value: {_word(columns.value)}  # a label\n"
-    if columns.wide is None:
-        is_counter = look.measured.rises
-        value = f"{{register: {{column: {_word(columns.value)}}}}}{_RISES}" if is_counter else _word(columns.value)
-        return f"{parts}  value: {value}\n"
-    if without:
-        parts += _WITHOUT.format(_NO_TIMES if columns.wide == "times" else _NO_SERIES)
-    others = f", without: [{', '.join(map(_word, without))}]" if without else ""
-    what = "a column for each time of the day" if columns.wide == "times" else "every other column is a series"
-    return f"{parts}  wide: {{columns: {columns.wide}{others}}}  # {what}\n"
-
-
-def _states(look: Look, edges: tuple[float, ...], *, is_power: bool) -> str:
-    """The section of the states."""
-    if look.columns.labels:
-        return _CATEGORIES.format(", ".join(map(_word, look.columns.labels)))
-    if is_power:
-        return _edges_text(_USUAL_BINS, edges, "W")
-    return _edges_text("TAKEN FROM A LOOK AT THE DATA: replace by round numbers chosen without it", edges, '""')
-
-
-def _layout(look: Look) -> str:
-    """What else the source needs to read a CSV file."""
-    layout, given = look.layout, ""
-    if layout.delimiter != ",":
-        given += f", delimiter: {json.dumps(layout.delimiter)}"
-    return given if layout.encoding == "utf-8" else f"{given}, encoding: {layout.encoding}"
-
-
-def _relative(path: Path, output: Path) -> str:
-    """A path from the folder of the settings, by the links that it goes through, where the files may be others soon."""
-    where = path.parent.resolve() / path.name if ".." in path.parts else path.absolute()
-    folder = output.parent.absolute()
-    return os.path.relpath(where, folder if where.is_relative_to(folder) else folder.resolve())
-
-
-def _time_more(look: Look) -> str:
-    lines = ""
-    if look.columns.time_format is not None:
-        lines += f"\n  time_format: {json.dumps(look.columns.time_format)}"
-    if look.ambiguous is not None:
-        lines += f"  # A GUESS: {look.ambiguous} reads these times too; nothing in them tells day from month"
-    if look.columns.time_unit is not None:
-        lines += f"\n  time_unit: {look.columns.time_unit}"
-    return lines
-
-
-def _said(look: Look, watts: float | None, windows: _Windows, zone: str) -> tuple[tuple[str, str], ...]:
-    """What is said of a look at a file."""
-    columns, beside, lost, is_long = look.columns, look.beside, look.lost, look.columns.wide is None
-    numbers = listed(beside.numbers, _SHOWN)
-    not_used = f"columns that are none of values: {numbers}; where one is, see readings.wide in the file, and where "
-    not_used += "one alone is, use --value"
-    if is_long:
-        not_used = f"also numeric: {numbers}: use --value, or readings.wide if each of them is a series of its own"
-    are_ends = not look.measured.rises and any(map(STAMPS_END.search, columns.time))
-    is_again = look.measured.again >= _MANY_AGAIN
-    rows = (
-        ("series", True, _said_series(look)),
-        ("at once", is_again, f"{percent(look.measured.again)} of the readings {_AGAIN}"),
-        ("time", True, _said_time(look, windows, zone)),
-        ("other times", beside.times, f"in {listed(beside.times, _SHOWN)}: {_OTHER_TIMES}"),
-        ("no time", lost.no_time, f"{percent(lost.no_time)} of the rows, rejected: {_NO_TIME}"),
-        ("ends", are_ends, _STAMPS_END),
-        ("value", True, _said_value(look, watts)),
-        ("no number", lost.no_number, f"{percent(lost.no_number)} of it, rejected: {NO_NUMBER}"),
-        ("thousands", is_long and columns.value in look.layout.grouped, _THOUSANDS),
-        ("counter", look.measured.rises, _COUNTER if is_long else _WIDE_COUNTER),
-        ("not used", numbers, not_used),
-        ("nested", beside.nested, f"objects and lists, as in {listed(beside.nested, _SHOWN)}, {NESTED}"),
-        ("not read", beside.unread, f"numbers in {listed(beside.unread, _SHOWN)}: {NO_NUMBER}"),
-        ("labels", beside.labels, f"in {', '.join(beside.labels[:_SHOWN])}: --value counts them"),
-        ("made public", beside.without, _PUBLIC_NAMES.format(len(beside.without), listed(beside.without, _SHOWN))),
-        ("day or month", look.ambiguous is not None, f"{look.ambiguous} {_AMBIGUOUS}"),
-        ("interval", True, format_duration(look.measured.interval_us)),
-        ("windows", True, windows.said(complete=look.complete)),
-    )
-    return tuple((name, text) for name, is_said, text in rows if is_said)
-
-
-def _said_series(look: Look) -> str:
-    columns = look.columns
-    if columns.wide == "series":
-        return f"a wide table: {len(columns.columns):,} columns from {columns.value} on are a series each"
-    if columns.series is None:
-        return "the whole file is one series"
-    return f"column {columns.series}, {columns.names:,} seen" + ("" if look.complete else " in the first rows")
-
-
-def _said_time(look: Look, windows: _Windows, zone: str) -> str:
-    columns = " and ".join(name.strip() or "without a name" for name in look.columns.time)
-    read_as = f", read as {look.columns.time_format}" if look.columns.time_format else ""
-    of_zone = [*(["times without an offset"] if look.naive else []), *(["days"] if windows.zoned else [])]
-    zoned = f"{', and '.join(of_zone)}{',' if len(of_zone) > 1 else ''} are of {zone}" if of_zone else "with offsets"
-    if zone == "UTC":
-        zoned = "times without an offset are read as UTC"
-        local = look.measured.local if look.naive else ()
-        zoned = "; ".join([zoned, *(local_times(one, "--timezone") for one in local)])
-    elif _is_in_order(look, zone):
-        zoned += f"; {_TWO_HOURS}"
-    if look.naive and any(is_other_clock(name, zone) for name in look.columns.time):
-        zoned += f"; {_OTHER_CLOCK[zone != 'UTC']}"
-    return f"column {columns}{read_as}; {zoned}"
-
-
-def _said_value(look: Look, watts: float | None) -> str:
-    columns = look.columns
-    value = f"column {columns.value}" if columns.wide is None else "in the columns of the series"
-    if columns.wide == "times":
-        value = f"a wide table: {len(columns.columns):,} columns from {columns.value} on are a time of the day each"
-    if columns.labels:
-        return f"{value}, {len(columns.labels)} labels: {listed(columns.labels, _SHOWN)}{_PUBLIC_LABELS}"
-    return f"{value}, {look.unit or _NO_UNIT}" + ("" if watts is None else f", times {number_text(watts)} for W")
 
 
 def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
@@ -835,13 +286,18 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     roster, with_history = roster_of(output), guessed.with_history
     beside = [roster] if with_history is not None else [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
-    settings = load_settings(guessed.text, folder=output.parent)
+    settings = load_settings(guessed.answered or guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *beside):
         _check_no_data(path, sources)  # first, as nothing replaces data
     there = check_places(output, *beside, force=force)
     replaced = [("replaced", ", ".join(path.name for path in there))] if there else []
     if with_history is None:
+        if hold_out and guessed.questions:
+            raise CommandError(
+                f"--hold-out: which are the series is open: {', '.join(guessed.questions)}; write the settings without "
+                "it, and answer there"
+            )
         if hold_out:
             why = (text for name, text in guessed.said if name in ("at once", "nested"))
             raise CommandError(
@@ -1114,32 +570,33 @@ def _client_options(mqtt: Broker) -> str:
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
     """Write the settings for messages that were looked at."""
     interval = look.interval_us or _UNSEEN_INTERVAL_US
-    is_device_energy = look.unit in _ENERGY and not look.rises  # a power where the value is what was used in a slot
-    watts = None if is_device_energy else _watts(look.unit, interval)
+    is_device_energy = look.unit in ENERGY and not look.rises  # a power where the value is what was used in a slot
+    watts = None if is_device_energy else watts_of(look.unit, interval)
     unknown = "factor from the unit of the values to the unit of the edges"
     if is_device_energy:
         unknown = "energy of whatever interval the device means"
-    measure = _measure(look.unit, interval, watts, unknown=unknown, power=f"{look.unit} to W")
-    states = _edges_text(_USUAL_BINS, POWER_EDGES, "W")
+    measured = measure_text(look.unit, interval, watts, unknown=unknown, power=f"{look.unit} to W")
+    states = edges_text(USUAL_BINS, POWER_EDGES, "W")
     if watts is None:
-        states = _edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
+        states = edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
     named = name_of(origin.name)
     whole = Readings.model_validate(look.readings)
     lines = [f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"]
     live = origin.rereads or not look.rises
     text = _MESSAGE_TEMPLATE.format(
-        **_shared(named, zone, "jsonl", "releases"),
+        **shared(named, zone, "jsonl", "releases"),
         where=origin.text,
         count=plural(look.count, "message"),
         trying=origin.trying,
         run="run --live" if live else "run",
         source=_flow(origin.source),
-        readings="".join([*lines, measure]),
+        readings="".join([*lines, measured]),
         interval=format_duration(interval),
         interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
         states=states,
+        missing="missing: public\n",
         size="day" if zone != "UTC" else "1d",
-        start=dt.datetime.fromtimestamp(look.latest_us / 1e6, _zone(zone)).date().isoformat(),
+        start=dt.datetime.fromtimestamp(look.latest_us / 1e6, zone_of(zone)).date().isoformat(),
         lateness=format_duration(_lateness_us(look)),
         live=_LIVE if live else _BATCH_OF_COUNTERS,
         model=_MESSAGE_STAND_IN,
@@ -1189,7 +646,7 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
         ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
         ("time", f"{_said_place(whole.time)}{zoned}"),
         ("not read", look.unread and f"path {look.unread}{_UNREAD_TIME}"),
-        ("value", f"{value}, {look.unit or _NO_UNIT}"),
+        ("value", f"{value}, {look.unit or NO_UNIT}"),
         ("counter", _MESSAGE_COUNTER if look.rises else ""),
         ("at once", f"{percent(look.again)} of the readings {_AT_ONCE}" if look.again > _MANY_AGAIN else ""),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),

@@ -41,8 +41,9 @@ from ...transforms.payloads.decoder import PayloadDecoder, documents_of, shown
 from ...transforms.payloads.messages import Messages
 from ...transforms.payloads.parsing import parse_json_text, unpacked
 from ..errors import CommandError, ExitCode
-from .csv_preview import DELIMITERS, TIME
-from .data_preview import COUNTER_RISES, EPOCHS, SERIES, VALUE, are_counters, runs_of, slot_of, text_format, unit_of
+from ..init.rhythm import COUNTER_RISES, are_counters, runs_of, slot_of
+from ..init.times import EPOCHS, text_format
+from ..init.words import DELIMITERS, SERIES, TIME, VALUE, unit_of
 
 #: Messages whose fields are looked at, levels of a document, and fields of one.
 _LOOKED, _DEEPEST, _MOST_LEAVES = 200, 8, 1_000

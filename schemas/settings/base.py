@@ -61,6 +61,9 @@ class Explained:
 OF_JOBS = Explained("`quiltstream schema`", "`quiltstream init` for a commented example")
 
 
+#: The value of a setting that is a question to the author of the settings.
+OPEN = "???"
+
 #: Settings that earlier versions had, and what replaces each.
 GONE: dict[str, str] = {
     "back": "released rows are read from the job's sink",
@@ -368,6 +371,8 @@ def _unusable(document: dict[str, Any]) -> list[str]:
         if isinstance(value, str):
             if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
                 problems.append(f"{place} holds a NUL character or half of a surrogate pair; remove it")
+            elif value.strip() == OPEN:
+                problems.append(f"{place} is {OPEN}, an open question: write one of the answers that stand beside it")
         elif isinstance(value, int):
             if value.bit_length() > _BITS:
                 problems.append(f"{place} is a whole number of more than {_BITS} bits; write a smaller one")

@@ -707,24 +707,6 @@ class _Gathered:
         return RawRows(arrays, positions[keep], positions[~keep])
 
 
-def whole_records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """The records of a file with all that they hold, and with their logical types.
-
-    Raises:
-        ValueError: the file is none that can be read, or the size of a record does not bound the work of reading it.
-        EOFError: it ends within a block.
-    """
-    header = check_header(stream)
-    schema = fastavro.parse_schema(decimal_floats(cast("Any", fastavro.block_reader(stream)).writer_schema))
-    shapes = Shapes(fastavro.parse_schema(bare(schema)))
-    shapes.check_plain()
-    stream.seek(header.end)
-    for count, data in record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema)):
-        records = io.BytesIO(data)
-        for _ in range(count):
-            yield cast("dict[str, Any]", fastavro.schemaless_reader(records, schema, None))
-
-
 def _reader(stream: BinaryIO, path: str) -> Any:
     try:
         check_header(stream)

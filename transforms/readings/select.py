@@ -48,18 +48,19 @@ class _Connections(threading.local):
 
     def get(self) -> Any:
         if self.connection is None or self.process != os.getpid():
-            self.connection, self.process = _connect(), os.getpid()
+            self.connection, self.process = connect(), os.getpid()
         return self.connection
 
 
 _connections = _Connections()
 
 
-def _connect() -> Any:
+def connect(memory: str = _MEMORY) -> Any:
+    """A connection to no files and no network, with the macros."""
     connection = duckdb.connect(
         config={
             "threads": 1,
-            "memory_limit": _MEMORY,
+            "memory_limit": memory,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,

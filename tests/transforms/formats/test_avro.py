@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quiltstream.pipelines.commands.data_preview import look_at
 from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.init.files import rows_at as look_at
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
@@ -25,7 +25,6 @@ from quiltstream.transforms.formats.avro import (
     MOST_BYTES,
     LargeBlockError,
     record_blocks,
-    whole_records,
 )
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
@@ -316,7 +315,7 @@ def test_an_inspected_file_has_the_same_unpacking_limit(tmp_path: Path, monkeypa
     path = tmp_path / "x.avro"
     path.write_bytes(packed("deflate", record_of(after="null"), (500, row("a") * 500)))
     monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 1_000)
-    with pytest.raises(CommandError, match="cannot be read as avro"):
+    with pytest.raises(CommandError, match="a block of more than"):
         look_at(path)
 
 
@@ -476,8 +475,6 @@ def test_floats_of_32_bits_are_the_decimals_that_they_stand_for(tmp_path, kind):
     held = [-523.397, 0.1, 0.35]
     path = write(tmp_path / "x.avro", PLAIN | {"kwh": kind}, [held_row(kwh=one) for one in held])
     assert decode(FileSource(avro=path)) == ([("a", T0, one) for one in held], [])
-    with Path(path).open("rb") as stream:
-        assert [one["kwh"] for one in whole_records(stream)] == held
 
 
 def test_a_message_with_an_invalid_utf8_topic_is_a_reject_at_its_row(tmp_path):

@@ -1,0 +1,101 @@
+"""Rows of files in DuckDB, for counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ...schemas.settings.base import SettingsError
+from ...transforms.common.batches import is_text_type
+from ...transforms.formats.rows import MISSING, read_values
+from .files import Rows
+from .parts import literal
+
+#: Rows whose texts are looked at.
+SAMPLE = 2_000
+
+
+class Data:
+    """Rows in DuckDB, all columns text without blanks around them, and null where a value is missing."""
+
+    def __init__(self, rows: Rows) -> None:
+        try:
+            from ...transforms.readings.select import connect  # noqa: PLC0415 - DuckDB, an extra
+        except ModuleNotFoundError:
+            raise SettingsError("init looks at files with DuckDB: install quiltstream[sql]") from None
+        self.rows, self.connection = rows, connect("2GB")
+        self.columns = [name for name in rows.table.column_names if name != "filename"]
+        self.types = {one.name: one.type for one in rows.table.schema}
+        self.relation = "files"
+        lines = pa.array(range(1, rows.table.num_rows + 1), pa.int64())
+        self.connection.register("given", rows.table.append_column("line", lines))
+        gone = ", ".join(map(literal, MISSING))
+        kept = [
+            f"case when trim({q}::varchar) in ({gone}) then null else trim({q}::varchar) end as {q}"
+            for q in map(safe, rows.table.column_names)
+        ]
+        self.connection.execute(f"create table t as select {', '.join(kept)}, line from given")
+
+    def unpivot(self, columns: Sequence[str], pattern: str, name: str, value: str) -> None:
+        """Make a row of each cell of some columns."""
+        listed_ = ", ".join(map(safe, columns))
+        cells = f"(unpivot t on {listed_} into name {name} value {value})"
+        self.connection.execute(f"create table w as select * exclude line, row_number() over () as line from {cells}")
+        self.connection.execute("drop table t; alter table w rename to t")
+        matched = [one for one in self.columns if re.search(pattern, one)]
+        of = f"columns({literal(pattern)})" if matched == list(columns) else listed_
+        self.relation = f"(unpivot files on {of} into name {name} value {value})"
+        self.columns = [one for one in self.columns if one not in columns] + [name, value]
+        self.__dict__.pop("sample", None)
+
+    def table(self, text: str) -> pa.Table:
+        """Rows."""
+        return self.connection.sql(text).to_arrow_table()
+
+    def one(self, text: str) -> Any:
+        """A single value."""
+        return self.connection.execute(text).fetchall()[0][0]
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.one("select count(*) from t")
+
+    @cached_property
+    def sample(self) -> dict[str, list[str]]:
+        """Texts of each column in some rows, without missing ones."""
+        rows = f"select * from t using sample reservoir({SAMPLE} rows) repeatable (7)"
+        table = self.table(rows)
+        names = [name for name in table.column_names if name != "line"]
+        return {name: [str(one) for one in table[name].drop_null().to_pylist()] for name in names}
+
+    def distinct(self, *names: str) -> int:
+        """How many different rows some columns have."""
+        return self.one(f"select count(*) from (select distinct {', '.join(map(safe, names))} from t)")
+
+    def is_typed(self, name: str) -> bool:
+        """Whether a column has a type of its own, not that of text."""
+        return name in self.types and not is_text_type(self.types[name])
+
+    def texts(self, name: str) -> list[str]:
+        """All texts of a column by the order of rows; an empty one where it is missing."""
+        found = self.connection.execute(f"select coalesce({safe(name)}, '') from t order by line").fetchall()
+        return [one[0] for one in found]
+
+
+def safe(name: str) -> str:
+    """A name of a column in SQL, in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def are_numbers(texts: Sequence[str], decimal: str, least: float = 0.5) -> bool:
+    """Whether so many of some texts are numbers."""
+    if not texts:
+        return False
+    values, problems = read_values(pa.array(texts, pa.utf8()), decimal=decimal)
+    lost = sum(int(one.rows.sum()) for one in problems)
+    return len(values) - lost >= max(1, least * len(texts))
