@@ -157,7 +157,9 @@ class Evidence:
         self.query = replace(self.query, time=f"rounded({stamp}, {length}, interval 1 second)")
         self.is_select = True
         self.instants = (self.instants + 1_000_000) // usual * usual
-        self.said.append(("early", f"{percent(early)} of the stamps lie just before a boundary: rounded to {text}"))
+        self.said.append(
+            ("early", f"{percent(float(early))} of the stamps lie just before a boundary: rounded to {text}")
+        )
         return usual
 
     def _counter(self, falls: Ints) -> tuple[list[Floats], bool]:

@@ -361,9 +361,13 @@ class FlinkCluster:
         self._processes.wait_for("jobmanager", "reachable", partial(accepts, self._rest), START_SECONDS)
         self._await_taskmanager()
 
+    def workers(self) -> list[int]:
+        """The Python processes that run the pipelines' steps."""
+        return workers_of(self._processes.pid("pool"))
+
     def kill_workers(self) -> int:
-        """Kill the Python processes that run the pipelines' steps (``kill -9``), not their pool; how many."""
-        workers = workers_of(self._processes.pid("pool"))
+        """Kill them (``kill -9``), not their pool; how many."""
+        workers = self.workers()
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         return len(workers)
