@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...schemas.settings.base import SettingsError
-from ...transforms.common.batches import is_text_type
+from ...transforms.common.batches import is_text_type, pc
 from ...transforms.formats.rows import MISSING, read_values
 from .files import Rows
 from .parts import literal
@@ -32,13 +32,11 @@ class Data:
         self.types = {one.name: one.type for one in rows.table.schema}
         self.relation = "files"
         lines = pa.array(range(1, rows.table.num_rows + 1), pa.int64())
-        self.connection.register("given", rows.table.append_column("line", lines))
-        gone = ", ".join(map(literal, MISSING))
-        kept = [
-            f"case when trim({q}::varchar) in ({gone}) then null else trim({q}::varchar) end as {q}"
-            for q in map(safe, rows.table.column_names)
-        ]
-        self.connection.execute(f"create table t as select {', '.join(kept)}, line from given")
+        kept = {name: _plain(rows.table[name]) for name in rows.table.column_names}
+        self.connection.register("given", pa.table(kept | {"line": lines}))
+        cast = [f"{safe(name)}::varchar as {safe(name)}" for name in kept if not is_text_type(kept[name].type)]
+        replaced = f" replace ({', '.join(cast)})" if cast else ""
+        self.connection.execute(f"create table t as select *{replaced} from given")
 
     def unpivot(self, columns: Sequence[str], pattern: str, name: str, value: str) -> None:
         """Make a row of each cell of some columns."""
@@ -85,6 +83,14 @@ class Data:
         """All texts of a column by the order of rows; an empty one where it is missing."""
         found = self.connection.execute(f"select coalesce({safe(name)}, '') from t order by line").fetchall()
         return [one[0] for one in found]
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of text without blanks around it, null where a value is missing; of another type as it is."""
+    if not is_text_type(column.type):
+        return column
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING, column.type)), None, trimmed)
 
 
 def safe(name: str) -> str:

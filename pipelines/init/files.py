@@ -267,11 +267,22 @@ def _are_data(names: Sequence[str]) -> bool:
     return any(_DATA.fullmatch(name.strip()) for name in others) or (bool(whole) and not (are_names and len(whole) > 2))
 
 
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    """Check that SQL can tell the columns apart."""
+    lower = Counter(name.lower() for name in (*names, "filename", "line"))
+    twice = [name for name in names if lower[name.lower()] > 1]
+    if twice:
+        raise CommandError(
+            f"{path}: rename the column {twice[0]!r}, whose name another one, or one of init, has but for case"
+        )
+
+
 def _first(path: Path, kind: SourceFormat, layout: Layout, most: int) -> tuple[pa.Table, bool]:
     """The first rows of a file, and whether these are all."""
     tables, count, columns = list[pa.Table](), 0, 1
     batches = rows_of(str(path), kind, layout, None, 1 << 16)
     for batch in _present(batches):
+        _check_names(path, list(batch.columns))
         tables.append(pa.table({name: _plain(one) for name, one in batch.columns.items()}))
         count, columns = count + batch.positions.size, max(1, len(batch.columns))
         if count >= min(most, max(_CELLS // columns, 200)):

@@ -43,6 +43,8 @@ from .words import (
 SHOWN = 10
 #: Columns of one name but for its digits from which each is a series, though other numbers stand beside them.
 _MANY_SERIES = 6
+#: Columns of which sets are tried as the series, the likeliest first.
+_TRIED = 12
 _NO_TIME = "see how they are written"
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}([.,'\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?")
 #: Numbers with a mark between thousands, with another mark before decimals than the others, or with a unit behind them.
@@ -201,7 +203,9 @@ class _Looking(Clock):
         if not likely:
             [self._readable(name) for name in data.columns if name not in used]
         likely = [
-            name for name in likely if VALUE.search(name) or unit_of(name) or not self._is_key(name, times)
+            name
+            for at, name in enumerate(likely)
+            if at >= 50 or VALUE.search(name) or unit_of(name) or not self._is_key(name, times)
         ] or likely
         if not likely:
             labels = [name for name in data.columns if name not in used and 2 <= data.distinct(name) <= 40]
@@ -285,6 +289,7 @@ class _Looking(Clock):
             if self.wide != "times"
             else data.distinct(*times.columns[:-1], *[c for c in data.columns if c not in used]) * 3
         )
+        all_numbers = set(self._number_columns())
         cand = [
             name
             for name in data.columns
@@ -292,7 +297,7 @@ class _Looking(Clock):
             and len(data.sample[name]) > 0.95 * min(SAMPLE, data.count)
             and data.distinct(name) <= max(1, rows / 3)
             and (SERIES.search(name) or not (unit_of(name) or VALUE.search(name)))
-            and not (name in self._number_columns() and self._has_fractions(name) and not self._are_whole(name))
+            and not (name in all_numbers and self._has_fractions(name) and not self._are_whole(name))
         ]
         many = self.rows.count > 1
         cand += ["filename"] if many else []
@@ -319,7 +324,7 @@ class _Looking(Clock):
                 self.files_open = True
             return ()
         for size in (1, 2, 3):
-            fits = [one for one in combinations(changing, size) if self._unique(times, *one) >= best]
+            fits = [one for one in combinations(changing[:_TRIED], size) if self._unique(times, *one) >= best]
             if not fits:
                 continue
             chosen = fits[0]

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,21 @@ def test_a_series_in_names_of_folders_is_read_from_them(tmp_path: Path) -> None:
     call("init", tmp_path / "in", "-o", tmp_path / "settings.yaml").ended(0, "each file, 2 seen")
     found = json.loads(call("check", "--json", tmp_path / "settings.yaml").ended(0).out)
     assert (found["series"], found["readings"]) == (2, 192)
+
+
+def test_a_table_of_thousands_of_columns_is_looked_at_soon(tmp_path: Path) -> None:
+    names, values = ",".join(f"home_{at}" for at in range(2000)), ",".join(["0.5"] * 2000)
+    lines = [f"{at:%Y-%m-%dT%H:%M},{values}" for at in HALF_HOURS]
+    (tmp_path / "kwh.csv").write_text("\n".join([f"time,{names}", *lines]), encoding="utf-8")
+    begun = time.process_time()
+    call("init", tmp_path / "kwh.csv", "-o", tmp_path / "settings.yaml").ended(0, "2,000 columns from home_0 on")
+    assert time.process_time() - begun < 60, "by the square of the columns it would be minutes"
+
+
+@pytest.mark.parametrize("names", ["Time,time", "filename,kwh"])
+def test_names_that_sql_cannot_tell_apart_are_refused(tmp_path: Path, names: str) -> None:
+    (tmp_path / "x.csv").write_text("\n".join([names, *DAYS]), encoding="utf-8")
+    call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").ended(2, "rename the column")
 
 
 def test_without_duckdb_the_extra_is_named(tmp_path: Path) -> None:
