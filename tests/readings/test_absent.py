@@ -21,11 +21,9 @@ COLUMNS = {"series": "household", "time": "ts", "value": "w"}
 @pytest.mark.parametrize(
     ("changes", "bins", "of_absent"),
     [
-        ({}, 5, 0),
-        ({"by": "hour"}, 5, 0),
-        ({"group_by": "group"}, 5, 0),
-        ({"bins": [500.0, 2000.0]}, 3, 0),
-        ({"readings": COLUMNS | {"absent": 700.0}}, 5, 2),
+        pytest.param({}, 5, 0, marks=pytest.mark.night),
+        ({"by": "hour", "group_by": "group", "bins": [500.0, 2000.0]}, 3, 0),
+        pytest.param({"readings": COLUMNS | {"absent": 700.0}}, 5, 2, marks=pytest.mark.night),
     ],
 )
 def test_cells_without_a_reading_count_in_the_bin_of_the_value(

@@ -196,7 +196,7 @@ def cells_of(batches: list[Any]) -> dict[tuple[str, int], float]:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_means_what_its_definition_says_in_any_order_and_files(tmp_path: Path, word: str) -> None:
-    for seed in range(examples(60)):
+    for seed in range(examples(30)):
         folder = tmp_path / str(seed)
         folder.mkdir()
         rows = rows_of(seed, counter="register" in word)
