@@ -21,8 +21,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PORTIONS = ("schemas", "privacy", "store", "transforms", "pipelines")
-# They need the extra "report" to be imported.
-NOT_IMPORTED = ("quiltstream.pipelines.report.",)
+# They need an extra to be imported: report, sql, messages.
+NOT_IMPORTED = (
+    "quiltstream.pipelines.report.",
+    "quiltstream.transforms.readings.select",
+    "quiltstream.transforms.payloads.expressions",
+)
 
 IMPORT_ALL = """
 import importlib, pathlib, sys
