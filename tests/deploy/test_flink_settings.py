@@ -259,6 +259,7 @@ def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
         client.close()
 
 
+@pytest.mark.night
 def test_a_meter_publishes_with_the_command_of_the_guide(broker: tuple[Path, int], tool: Callable[[str], str]) -> None:
     """Mosquitto's own client, with the guide's words but for host, port and folder."""
     folder, port = broker

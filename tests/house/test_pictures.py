@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from ..loading import load
 from .tree import ROOT
@@ -20,6 +21,7 @@ def curves(picture: str) -> list[list[float]]:
     return [[float(one) for one in re.findall(r"-?[\d.]+", d)] for d in re.findall(r'\bd="([^"]*)"', picture)]
 
 
+@pytest.mark.night
 def test_the_readme_shows_the_released_year_as_the_report_draws_it() -> None:
     drawn, words = load(PICTURES / "draw.py").draw()
     kept = (PICTURES / "london-feeder-2013.svg").read_text(encoding="utf-8")

@@ -115,6 +115,7 @@ def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_pa
     assert not made.sink.exists()
 
 
+@pytest.mark.night
 def test_an_older_copy_from_the_middle_of_a_run_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the newest blocks left is enough, whenever a copy was made."""
     made = job(tmp_path)
@@ -269,6 +270,7 @@ def test_a_sink_of_no_file_system_is_a_mistake_in_the_settings(tmp_path: Path, s
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_moved_ledger_is_accepted(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)
@@ -302,6 +304,7 @@ def test_an_unreadable_block_log_is_not_treated_as_missing(tmp_path: Path) -> No
     assert call("run", made.settings).code == 0
 
 
+@pytest.mark.night
 def test_a_run_without_charges_permits_a_new_ledger(tmp_path: Path) -> None:
     made = job(tmp_path, rows=[], roster=None, group_by=None, windows={"size": "1d"})
     assert call("run", made.settings).code == 5

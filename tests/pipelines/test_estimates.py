@@ -95,6 +95,7 @@ def mkdir(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.night
 def test_a_job_that_ends_behind_its_table_goes_on_with_the_table_on_record(tmp_path: Path) -> None:
     """No reading counts in its own windows, and later others have come in the slots that were counted."""
     one = made(tmp_path, COUNTS, live=False)
@@ -122,6 +123,7 @@ def test_a_job_that_ends_behind_its_table_goes_on_with_the_table_on_record(tmp_p
     assert published(one) == DAYS
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("live", [True, False])
 def test_a_ledger_that_lost_the_table_is_told_before_another_is_drawn(tmp_path: Path, *, live: bool) -> None:
     one = made(tmp_path, COUNTS, live=live, privacy={"epsilon": 1.0, "budget": 300.0})
@@ -145,6 +147,7 @@ def test_counting_beyond_the_budget_is_refused_before_anything_is_on_record(tmp_
     assert not one.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_dry_run_draws_nothing_and_says_what_the_counting_costs(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS, live=False)
     run(one, "--dry-run", live=False).ended(0, "the run counts first, which costs 200 more")
@@ -160,6 +163,7 @@ def test_slots_without_any_reading_are_not_charged(tmp_path: Path) -> None:
     assert not one.ledger.exists()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("live", [True, False])
 def test_a_model_of_other_series_is_estimated_once_and_on_record(tmp_path: Path, *, live: bool) -> None:
     one = made(tmp_path, {"from": {"csv": "others/*.csv"}}, live=live)
@@ -180,6 +184,7 @@ def test_a_model_of_other_series_is_estimated_once_and_on_record(tmp_path: Path,
     run(one, live=live).ended(4, "privacy.epsilon is 1.5, but on record it is 1.0")
 
 
+@pytest.mark.night
 def test_no_series_protected_by_the_domain_is_in_an_estimate_from_outside(tmp_path: Path) -> None:
     """Homes of the roster lie among the others, with a chain that would show."""
     found: dict[str, dict[str, Any]] = {}
@@ -215,6 +220,7 @@ def test_estimates_from_the_protected_series_mark_every_loss_given_the_model(tmp
     assert call("ledger", "show", one.settings).said("given the model")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("estimate", "changes", "text"),
     [
@@ -244,6 +250,7 @@ def test_invalid_estimate_settings_are_refused_before_any_record(
     assert not one.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_starting_model_fitted_on_the_jobs_own_file_marks_the_loss(tmp_path: Path) -> None:
     one = made(tmp_path, COUNTS | {"start": "start.json"}, live=False)
     digest = hashlib.blake2b((tmp_path / "inbox" / "0.csv").read_bytes(), digest_size=16).hexdigest()

@@ -93,6 +93,7 @@ def test_every_calibration_takes_the_same_epsilons(method):
     assert calibrate(chain, LEAST_EPSILON, 10).sigma >= 2.0**46
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("belief", [CHAIN, BOUNDS, AnyInitial([MATRIX]), DobrushinBounds({1: 0.5}, {1: 0.5})])
 def test_an_epsilon_near_0_has_noise_or_is_refused_in_words(belief):
     assert forward_backward(belief, 1e-9).sigma >= 1e9

@@ -209,6 +209,7 @@ ENTRIES = st.builds(
 )
 
 
+@pytest.mark.night
 @given(st.lists(ENTRIES, max_size=4))
 def test_ledger_entries_round_trip_through_arrow_and_avro(entries):
     rows = [e.to_dict() for e in entries]

@@ -47,6 +47,7 @@ def plainly(by: tuple[str, ...], stamp: dt.datetime) -> str:
     return " ".join(parts[name] for name in by)
 
 
+@pytest.mark.night
 @given(st.sampled_from(BY), st.sampled_from(ZONES), st.integers(-400_000, 400_000))
 def test_the_class_of_a_slot_is_that_of_the_local_clock_at_its_beginning(by, zone, first):
     classes = SlotClasses(by, zone)

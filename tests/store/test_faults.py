@@ -95,6 +95,7 @@ except StoreUnavailable:
 """
 
 
+@pytest.mark.night
 def test_a_trial_sees_that_a_new_ledger_has_no_room_and_leaves_no_file(tmp_path: Path) -> None:
     # a process of its own: what this one writes, such as its log, may be a file as well
     url = f"sqlite:///{tmp_path / 'ledger.db'}"

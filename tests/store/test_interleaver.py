@@ -112,6 +112,7 @@ def finds(stage: Stage) -> str:
     return f"{type(found.failure).__name__}: {found.failure}"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("options", "breaks"),
     [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken")],

@@ -32,6 +32,7 @@ from ..schemas.test_releases import make_batch, make_classed
 from .sources.test_reading_rows import HOUR, START, document
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["mapping", "file"])
 def test_rows_of_beam_are_published_as_rows_with_a_schema(tmp_path: Path, form: str) -> None:
     path = tmp_path / "settings.yaml"

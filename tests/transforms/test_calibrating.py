@@ -234,6 +234,7 @@ def test_a_domain_keeps_the_certificate_that_its_model_carries() -> None:
     assert chosen("mqm-approx", kept).belief == MixingBounds.of(MarkovChain(MATRIX)).to_dict()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_a_stream_with_room_for_a_change_loses_at_most_epsilon_and_little_less(epsilon: float) -> None:
     held = MixingBounds(0.2, 0.75)

@@ -194,6 +194,7 @@ def test_empty_cells_are_a_separate_state_if_configured(london, tmp_path):
     assert releases[-1].counts == (0, 0, 0, 0, 0, 336)
 
 
+@pytest.mark.night
 def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_path):
     roster = tmp_path / "roster.csv"
     roster.write_text("series\nMAC000002\nnever seen\n", encoding="utf-8")
@@ -203,6 +204,7 @@ def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_p
     assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
 
 
+@pytest.mark.night
 def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_path):
     roster = tmp_path / "roster.csv"
     roster.write_text("series\nMAC000002\n", encoding="utf-8")
@@ -288,6 +290,7 @@ def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, 
         assert by_window(publish(batches(shuffled, 9973), settings(folder), folder)) == truth
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("column", "kind", "message"),
     [
@@ -325,6 +328,7 @@ class Elsewhere(FnApiRunner):
 EMPTY = pl.DataFrame({"series": ["m"], "time": [ORIGIN], "value": [1.0]})
 
 
+@pytest.mark.night
 def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_path):
     job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
     pipeline = beam.Pipeline(runner=FnApiRunner())
@@ -338,6 +342,7 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
     assert found["loss-micro-epsilon"].min == losses[0] > 0
 
 
+@pytest.mark.night
 def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(london, tmp_path, monkeypatch):
     job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
     visits: list[str] = []

@@ -69,6 +69,7 @@ def days(held: Registration) -> tuple[float, float | None]:
 LATER = discovered(START + 72 * HOUR_US, START + 24 * 30 * HOUR_US, {"m3": "north"})
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "again",
     [

@@ -228,6 +228,7 @@ def test_the_transform_writes_all_windows_to_one_file_and_emits_its_path(tmp_pat
     assert Path(path).read_bytes() == (tmp_path / "plain").read_bytes()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("format_", ["parquet", "csv"])
 def test_a_remote_store_is_written_and_read_through_beams_file_systems(tmp_path, monkeypatch, format_):
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))

@@ -87,6 +87,7 @@ def test_a_truncated_parquet_file_ends_with_exit_code_5_before_anything_is_on_re
     assert not made.ledger.exists()
 
 
+@pytest.mark.night
 def test_a_file_that_changes_while_it_is_read_ends_with_exit_code_5(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def labelled(folder: Path, rows: list[Row], **changes: Any) -> Job:
     return job(folder, rows, **given | changes)
 
 
+@pytest.mark.night
 def test_released_counts_are_those_of_the_labels(tmp_path: Path) -> None:
     rows = diary()
     made = labelled(tmp_path, rows)

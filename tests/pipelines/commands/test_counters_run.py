@@ -75,6 +75,7 @@ def test_counters_in_local_time_count_in_both_hours_of_a_clock_set_back(tmp_path
     ]
 
 
+@pytest.mark.night
 def test_a_model_is_fitted_to_the_differences(tmp_path: Path) -> None:
     loads, rises = (transitions_in(read_settings(made.settings), None, None) for made in jobs(tmp_path))
     assert rises.series == loads.series

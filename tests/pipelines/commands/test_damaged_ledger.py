@@ -66,6 +66,7 @@ def damaged(ran: Job, folder: Path, damage: Damage) -> Job:
     return copy
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("what", DAMAGES)
 def test_every_command_reports_damage_with_exit_code_4(ran: Job, tmp_path: Path, what: str) -> None:
     copy = damaged(ran, tmp_path / "copy", DAMAGES[what])

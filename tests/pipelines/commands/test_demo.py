@@ -52,6 +52,7 @@ def test_the_demo_shows_the_noise_that_belongs_to_its_data(first: tuple[Done, li
     assert all(sum(row.counts) == row.total for row in rows)
 
 
+@pytest.mark.night
 def test_the_error_of_a_week_is_a_fortieth_of_its_total(first: tuple[Done, list[Release]], folder: Path) -> None:
     plan = make_plan(read_settings(folder / "settings.yaml"))
     totals = [row.total or 0 for row in first[1]]

@@ -46,6 +46,7 @@ def test_rows_that_agree_with_the_belief_are_not_reported(tmp_path: Path) -> Non
     call("ledger", "drift", one.settings, "streets", "weekly").ended(4, "query 'weekly' of domain 'streets' is not on")
 
 
+@pytest.mark.night
 def test_a_stretch_with_missing_rows_or_a_change_of_belief_is_not_judged(tmp_path: Path) -> None:
     short = made(tmp_path / "short", QUIET, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-07"})
     call("run", short.settings).ended(0)
@@ -58,6 +59,7 @@ def test_a_stretch_with_missing_rows_or_a_change_of_belief_is_not_judged(tmp_pat
     call("ledger", "drift", one.settings, "streets", "daily").ended(0, "0 judged, 0 contradict")
 
 
+@pytest.mark.night
 def test_why_no_stretch_can_be_judged_is_said(tmp_path: Path) -> None:
     coarse = made(tmp_path / "coarse", bins=[500])
     chain = DobrushinBounds.of(MarkovChain([[0.9, 0.1], [0.4, 0.6]]))

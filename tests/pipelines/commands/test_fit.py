@@ -132,6 +132,7 @@ def test_the_column_of_a_list_of_series_is_the_rosters_or_the_one_that_is_named(
     assert Model.load(tmp_path / "model.json").belief["transition"] == chain_of(rows, {"m3", "m4"})
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("option", ["only", "exclude"])
 @pytest.mark.parametrize(
     ("content", "message"),
@@ -171,6 +172,7 @@ def test_a_class_of_most_series_is_fitted_with_its_noise_and_coverage(leveled: t
     assert not any(home in (made.folder / "model.json").read_text(encoding="utf-8") for home in HOMES)
 
 
+@pytest.mark.night
 def test_a_fit_keeps_the_losses_of_its_history_under_richer_beliefs(leveled: tuple[Done, Job]) -> None:
     checks = Model.load(leveled[1].folder / "model.json").diagnostics["cover"]["checks"]
     assert set(checks) == {"rhythm", "memory", "25 hours", "week"}
@@ -203,6 +205,7 @@ def test_a_check_counts_series_with_a_loss_above_the_requested_epsilon(epsilon: 
     assert found["25 hours"]["largest"] == pytest.approx(max(stretches(paths, 2, 1 / 12, 25)))
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("unchecked")
 def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path: Path) -> None:
     rows = readings()
@@ -228,6 +231,7 @@ def test_a_rhythm_is_fitted_by_the_slot_of_the_day_and_published_under(tmp_path:
     assert pl.read_parquet(tmp_path / "releases.parquet")["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
 
 
+@pytest.mark.night
 def test_a_certificate_of_the_exact_account_is_kept_with_the_pooled_chain(tmp_path: Path) -> None:
     done = call("fit", job(tmp_path, model="model.json").settings, *POOLED, "--certify").ended(0)
     belief = belief_from_dict(Model.load(tmp_path / "model.json").belief)
@@ -250,6 +254,7 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
     assert cover["sigma"] >= row["series_sigma"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("words", "message"),
     [

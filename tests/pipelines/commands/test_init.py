@@ -24,6 +24,7 @@ from ..jobs import Row, call, fork, readings, write_as, write_csv
 ACCEPTED = "--accept-stand-in", "--accept-noise"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "avro"])
 def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> None:
     path = write_as(form, tmp_path / f"load.{form}", readings(days=3, homes=["m1", "m2"]))
@@ -43,6 +44,7 @@ def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> N
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("name", "series", "time", "value", "interval", "scale"),
     [
@@ -76,6 +78,7 @@ def test_classes_of_slots_and_coarser_bins_are_offered_and_hold(tmp_path: Path) 
     assert settings.bins == [1000]
 
 
+@pytest.mark.night
 def test_edges_derived_from_the_data_are_marked(tmp_path: Path) -> None:
     rows: list[Row] = [(m, t, v * 40) for m, t, v in readings(days=2)]
     path = write_csv(tmp_path / "steps.csv", rows, header="wearer,time,steps")
@@ -86,6 +89,7 @@ def test_edges_derived_from_the_data_are_marked(tmp_path: Path) -> None:
     assert call("run", *ACCEPTED, tmp_path / "settings.yaml").code == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "values",
     [[0] * 17 + [3, 8, 21], [0] * 86 + [1] * 13 + [2], [98] * 18 + [91, 95], [5] * 19 + [7.3], [20.1, 20.4, 20.8]],
@@ -99,6 +103,7 @@ def test_each_bin_of_the_proposed_edges_has_values(tmp_path: Path, values: list[
     assert min(bins.values()) > 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_whole_numbers_of_each_unit_since_1970_are_read_as_times(tmp_path: Path, unit: str, form: str) -> None:
@@ -158,6 +163,7 @@ def test_a_line_that_is_not_text_is_never_printed(tmp_path: Path) -> None:
     assert done.said("column meter, 1 seen")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"])
 def test_consecutive_days_are_not_read_as_months(tmp_path: Path, form: str) -> None:
     """The first ten days of a year, of which any may be a month."""
@@ -184,6 +190,7 @@ def test_an_ambiguous_day_and_month_order_is_reported(tmp_path: Path) -> None:
     assert "%m/%d" not in of(range(1, 20))
 
 
+@pytest.mark.night
 def test_a_history_is_held_out_of_what_is_published_and_three_commands_publish(tmp_path: Path) -> None:
     homes = [f"m{number}" for number in range(8)]
     path = write_csv(tmp_path / "load.csv", readings(days=28, homes=homes))
@@ -196,6 +203,7 @@ def test_a_history_is_held_out_of_what_is_published_and_three_commands_publish(t
     call("run", "--dry-run", settings).ended(0, "1 group histogram of 4 series")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("homes", "cover"), [(3, "0.5"), (5, "0.66"), (16, "0.88"), (22, "0.9")])
 def test_the_printed_cover_is_the_largest_that_a_short_history_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: int, cover: str
@@ -213,6 +221,7 @@ def test_the_printed_cover_is_the_largest_that_a_short_history_allows(
     assert more.said(f"the largest for this history is --cover {cover};") == (cover != "0.9")
 
 
+@pytest.mark.night
 def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +256,7 @@ def test_a_single_series_is_told_the_ways_to_a_model_that_it_has(tmp_path: Path)
     assert call("run", "--dry-run", "--accept-noise", output).code == 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "stem", ["2024-01-15", "2024", "20240115", "12", "0x10", "1e3", "1_000", "on", "off", "no", "yes", "true", "null"]
 )
@@ -275,6 +285,7 @@ def test_a_share_to_hold_out_that_leaves_nothing_of_one_kind_is_refused(
     assert not (tmp_path / "settings.yaml").exists()
 
 
+@pytest.mark.night
 def test_a_fully_excluded_history_is_refused_with_advice_to_hold_out(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "load.csv", readings(days=3, homes=["m1", "m2"]))
     assert call("init", path, "-o", tmp_path / "settings.yaml").code == 0
@@ -301,6 +312,7 @@ def stages(path: Path, *, offset: str = "") -> Path:
     return path
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("offset", ["", "Z"])
 def test_a_zone_makes_the_windows_days_of_its_calendar(tmp_path: Path, offset: str) -> None:
     path = stages(tmp_path / "schlaf.csv", offset=offset)
@@ -327,6 +339,7 @@ def local_night(path: Path, *clocks: str, wide: bool = False) -> Path:
     return write_csv(path, [(m, stamp, 0.1 * (at % 9)) for m in ("m1", "m2") for at, stamp in enumerate(stamps)])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize(
     ("clocks", "in_order"),
@@ -351,6 +364,7 @@ def test_the_order_of_rows_tells_a_doubled_hour_apart(tmp_path: Path, clocks: st
     assert not in_order or found["contradicting"] == 0
 
 
+@pytest.mark.night
 def test_local_times_are_noticed_without_a_zone_and_read_as_utc(tmp_path: Path) -> None:
     path = local_night(tmp_path / "x_kwh.csv", "00 01 02 02 03 04")
     done = call("init", path, "-o", tmp_path / "settings.yaml")

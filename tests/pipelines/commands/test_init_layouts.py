@@ -131,6 +131,7 @@ def test_a_byte_order_mark_is_not_read_as_part_of_the_first_name(tmp_path: Path)
     assert present(described(tmp_path, "marked.csv", b"\xef\xbb\xbf" + lines().encode()).readings).series == "meter"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["%m/%d/%Y %I:%M:%S %p", "%d/%m/%Y %I:%M %p"])
 def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str) -> None:
     # three weeks, so that a day cannot be a month
@@ -142,6 +143,7 @@ def test_hours_before_and_after_noon_are_distinguished(tmp_path: Path, form: str
     assert (found["readings"], found["first"]) == (288, "2024-03-21T00:00:00Z")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form: str) -> None:
     made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
@@ -150,6 +152,7 @@ def test_times_of_digits_are_not_read_as_counts_since_1970(tmp_path: Path, form:
     begun_on(tmp_path, "parquet", rows).ended(2, "the times in time are digits of a date in a column of numbers")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("form", ["%Y%m%dT%H%M", "%Y%m%dT%H%M%S.%f+00:00"])
 def test_basic_times_of_iso_8601_have_a_format_that_a_run_reads(tmp_path: Path, form: str) -> None:
     made = described(tmp_path, "x.csv", lines(lambda at: at.strftime(form)))
@@ -174,6 +177,7 @@ def test_times_that_no_run_reads_are_no_times(tmp_path: Path, stamp: str) -> Non
 DAY, STAMP = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "days and texts", "times of day", "midnights"])
 @pytest.mark.parametrize(
     ("columns", "read"),
@@ -228,6 +232,7 @@ def diary() -> pa.Table:
     )
 
 
+@pytest.mark.night
 def test_times_finer_than_a_microsecond_are_read(tmp_path: Path) -> None:
     table = diary()
     for name in ("begin", "end"):
@@ -244,6 +249,7 @@ OLD = int(pa.__version__.split(".")[0]) < 20
 VIEWS = pytest.param(pa.string_view(), marks=pytest.mark.skipif(OLD, reason="older versions of Arrow write no views"))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.utf8()), VIEWS])
 @pytest.mark.parametrize("columns", [("activity",), ("subject", "activity"), ("begin", "end"), ("subject",)])
 def test_columns_of_categories_are_read_as_their_texts(
@@ -291,6 +297,7 @@ def test_times_in_a_column_without_a_name_are_found(tmp_path: Path) -> None:
     assert "column0 as time" in (present(described(tmp_path, "indexed.csv", text).readings).select or "")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("end", ["csv.gz", "csv.bz2", "csv.zip", "zip"])
 def test_compressed_files_are_inspected(tmp_path: Path, end: str) -> None:
     data = lines().encode()
@@ -303,6 +310,7 @@ def test_compressed_files_are_inspected(tmp_path: Path, end: str) -> None:
     assert described(tmp_path, f"x.{end}", packed).query == "x-histogram"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("given", ["inbox", "inbox/*.csv"])
 def test_a_folder_and_a_pattern_are_all_their_files(tmp_path: Path, given: str) -> None:
     (tmp_path / "inbox").mkdir()
@@ -352,6 +360,7 @@ def test_a_folder_that_cannot_be_listed_is_not_called_empty(
     done.ended(5, "data cannot be listed (Permission denied); give this user the right to list it")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("link", ["latest.csv", "current/2024-05.csv"])
 def test_data_behind_a_link_keep_the_name_of_the_link(tmp_path: Path, link: str) -> None:
     (tmp_path / "2024-05").mkdir()
@@ -379,6 +388,7 @@ def test_a_very_long_name_of_a_file_makes_shorter_names(tmp_path: Path) -> None:
     assert (made.domain, made.query) == ("x" * 150, "x" * 150 + "-histogram")
 
 
+@pytest.mark.night
 def test_a_counter_and_other_numeric_columns_are_reported(tmp_path: Path) -> None:
     rows = [f"m,{at.isoformat()},{100 + slot},{slot % 3}" for slot, at in enumerate(STEPS)]
     done = begun(tmp_path, "meter,time,kwh,volts", rows)
@@ -398,6 +408,7 @@ WAVE = [slot % 7 for slot in range(96)]
 STAGES = [slot // 33 for slot in range(96)]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("series", "is_counter"),
     [
@@ -441,6 +452,7 @@ def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> 
     assert found["bins"]["2000 W and above"] == pytest.approx(above / 288)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("minutes", [15, 30, 60])
 def test_a_counter_is_seen_where_a_clock_set_back_doubles_an_hour(tmp_path: Path, minutes: int) -> None:
     zone, begin = ZoneInfo("Europe/Berlin"), dt.datetime(2024, 10, 26, tzinfo=dt.UTC)
@@ -487,6 +499,7 @@ def categories(made: Settings) -> tuple[str, ...]:
     return tuple(made.states.categories)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("begin", "seconds", "size", "start"),
     [
@@ -525,6 +538,7 @@ def test_a_diary_of_intervals_is_detected(tmp_path: Path) -> None:
     assert (found["readings"], found["series"], found["rejected"]) == (3 * 48, 3, [])
 
 
+@pytest.mark.night
 def test_a_column_of_names_is_not_read_as_labels(tmp_path: Path) -> None:
     assert begun(tmp_path, lines(), ()).code == 0
     assert read_settings(tmp_path / "settings.yaml").states.categories == []
@@ -546,6 +560,7 @@ def as_days(clock: list[str], stamp: Callable[[dt.datetime], str], *, first: lis
     return "\n".join([",".join([first[0], *first[1:], "date", *clock]), *rows]) + "\n"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("clock", "last"),
     [
@@ -582,6 +597,7 @@ def as_columns(names: list[str], *, delimiter: str, decimal: str) -> str:
     return "\n".join([delimiter.join(['""', *(f'"{name}"' for name in names)]), *rows]) + "\n"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("names", [["MT_001", "MT_002", "MT_003"], ["1001", "1002", "1007"]])
 def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names: list[str]) -> None:
     """As the electricity load diagrams of the UCI archive: an unnamed time, semicolons and decimal commas."""
@@ -596,6 +612,7 @@ def test_a_table_with_a_column_for_each_meter_is_detected(tmp_path: Path, names:
         assert list(csv.reader(file)) == [["series", "group"], *([name, "all"] for name in names)]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("header", "zone", "taken"),
     [
@@ -616,6 +633,7 @@ def test_of_times_of_two_clocks_that_of_the_zone_is_taken_and_the_other_said(
     assert not done.said("by its name it is")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("name", "zone", "said"),
     [
@@ -676,6 +694,7 @@ def test_many_columns_of_homes_beside_a_total_are_a_series_each(tmp_path: Path) 
     assert done.said("the whole file is one series")
 
 
+@pytest.mark.night
 def test_files_that_are_there_are_listed_before_and_after_they_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     command = "init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml"
@@ -702,6 +721,7 @@ def test_with_force_nothing_is_replaced_where_one_file_cannot_be(tmp_path: Path)
     assert not (tmp_path / "settings.schema.json").exists()
 
 
+@pytest.mark.night
 def test_settings_of_another_name_have_a_roster_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(lines(), encoding="utf-8")
     (tmp_path / "roster.csv").write_text("mine", encoding="utf-8")
@@ -735,6 +755,7 @@ def test_the_slots_of_messages_are_no_longer_than_what_is_between_them(
     assert slot_of(lengths.astype(np.int64)) == 1_000_000 * slot_s
 
 
+@pytest.mark.night
 def test_a_roster_is_not_written_where_a_pattern_would_read_it_as_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -774,6 +795,7 @@ def jittered(path: Path, step: float, late: float, digits: int, rows: int = 600)
     return path
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("step", "late", "digits", "interval"),
     [
@@ -836,6 +858,7 @@ def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:
     assert checked(tmp_path)["readings"] == 192
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("delimiter", "texts"), [(";", ("12.345.678", "3 503")), (",", ("0.5 kWh", "12 W"))])
 @pytest.mark.parametrize(("name", "words"), [("kwh", ()), ("x", ()), ("x", ("--value", "x"))])
 def test_a_value_whose_marks_are_not_read_is_refused(
@@ -846,6 +869,7 @@ def test_a_value_whose_marks_are_not_read_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("delimiter", "texts", "edges"),
     [
@@ -919,6 +943,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "settings.yaml").exists()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("offset", ["", "+01:00"])
 def test_windows_of_slots_that_do_not_fill_an_hour_go_on_when_the_clock_changes(tmp_path: Path, offset: str) -> None:
     """Seven minutes fill neither an hour nor a day, so the zone's clock does not show the same slots after a change."""
@@ -979,6 +1004,7 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
     described(tmp_path, "x.parquet", (tmp_path / "written.parquet").read_bytes())
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("stamp", ["{:%Y-%m-%d} 23:17:05", "2024-06-01 10:11:12", "{:%Y-%m-%d}T18:45:00Z"])
 def test_days_that_tell_the_readings_apart_are_the_time(tmp_path: Path, stamp: str) -> None:
     days = [dt.date(2024, 3, 1) + dt.timedelta(days=one) for one in range(60)]
@@ -1016,6 +1042,7 @@ def test_a_single_fall_of_what_is_no_counter_makes_it_none(tmp_path: Path, name:
     assert (done.code, done.said("read as a meter's counter")) == (0, False), done.out
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("header", "unit", "scale"),
     [
@@ -1050,6 +1077,7 @@ def test_a_unit_is_taken_in_brackets_and_after_a_blank(tmp_path: Path, header: s
     assert (present(made.readings).unit, present(made.readings).scale) == (unit, scale)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("header", "hour"),
     [
@@ -1091,6 +1119,7 @@ def test_names_of_columns_in_other_languages_are_known(
     assert (found["readings"], found["series"], found["rejected"]) == (len(rows), 3, [])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("header", "row", "series", "time", "measured"),
     [

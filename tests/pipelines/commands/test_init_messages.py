@@ -60,6 +60,7 @@ def written(look: MessageLook, given: Messages) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name != "scale" and value != ""}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_recognised_by_messages_of_its_platform(name: str) -> None:
     one = case(name)

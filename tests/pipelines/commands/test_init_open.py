@@ -90,6 +90,7 @@ def rows_of(*cells: str) -> list[str]:
 DAYS = rows_of("{t}", "{v}")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("names", "rows", "key"),
     [
@@ -110,6 +111,7 @@ def test_what_the_columns_leave_open_is_a_question(tmp_path: Path, names: str, r
     call("run", tmp_path / "settings.yaml").ended(2, f"{key} is ???, an open question")
 
 
+@pytest.mark.night
 def test_labels_are_printed_and_never_written(tmp_path: Path) -> None:
     rows = [f"{row},{('sleep', 'sit')[n % 2]}" for n, row in enumerate(rows_of("p1", "{t}"))]
     (tmp_path / "x.csv").write_text("\n".join(["person,time,stage", *rows]), encoding="utf-8")
@@ -160,6 +162,7 @@ def test_names_that_sql_cannot_tell_apart_are_refused(tmp_path: Path, names: str
     call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").ended(2, "rename the column")
 
 
+@pytest.mark.night
 def test_without_duckdb_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["time,kwh", *DAYS]), encoding="utf-8")
     program = (

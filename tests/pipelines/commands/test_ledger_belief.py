@@ -106,6 +106,7 @@ def test_an_account_of_bounds_by_forward_backward_holds_the_belief_of_a_model(tm
     assert beliefs(made) == 2
 
 
+@pytest.mark.night
 def test_a_belief_about_the_marginals_may_join_and_not_follow(tmp_path: Path) -> None:
     made = ran(tmp_path, mechanism="forward-backward", budget=20.0)
     words = ("ledger", "belief", made.ledger, "streets", model(tmp_path / "model.json", CURVES))

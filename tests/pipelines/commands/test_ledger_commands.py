@@ -166,6 +166,7 @@ def test_a_flipped_bit_stops_a_backup_and_every_decision(
     assert call("ledger", "verify", "ledger.db").code == 4
 
 
+@pytest.mark.night
 def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_path: Path) -> None:
     made = job(tmp_path)
     call("run", made.settings)

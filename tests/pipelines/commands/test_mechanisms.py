@@ -88,6 +88,7 @@ def test_the_first_window_costs_at_most_epsilon_but_for_entry_dp(tmp_path: Path,
     assert (row.loss_after <= 1) == (mechanism != "entry-dp")
 
 
+@pytest.mark.night
 def test_a_dry_run_has_cost_calibration_and_proof_of_the_noise(tmp_path: Path) -> None:
     made, _ = fitted(tmp_path, {"epsilon": 1.0, "mechanism": "mqm-approx"})
     said = json.loads(call("run", "--dry-run", "--json", made.settings).out)

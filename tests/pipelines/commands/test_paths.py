@@ -114,6 +114,7 @@ def test_neither_a_model_nor_a_row_has_the_name_of_the_historys_file(tmp_path: P
     assert {row.model_provenance for row in rows} == {"pooled transition counts of 6 series; a history in csv"}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("data", ["roster.csv", "settings.csv"])
 def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, data: str) -> None:
     job(tmp_path)
@@ -124,6 +125,7 @@ def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, dat
     assert (tmp_path / data).read_bytes() == before
 
 
+@pytest.mark.night
 def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     made = fitted(tmp_path / "job")
@@ -175,6 +177,7 @@ def test_an_input_above_its_limit_is_refused(tmp_path: Path) -> None:
     call("run", made.settings).ended(2, "1,048,576 are the limit")
 
 
+@pytest.mark.night
 def test_an_output_that_cannot_be_written_ends_every_command_with_code_2(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     made = fitted(tmp_path)

@@ -77,6 +77,7 @@ def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
     )
 
 
+@pytest.mark.night
 def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, tmp_path: Path) -> None:
     found = {one["download"]: base64.b64decode(one["href"].partition("base64,")[2])
              for one in Page(made.page).all("a") if "download" in one}  # fmt: skip

@@ -50,6 +50,7 @@ def test_a_renamed_domain_is_refused_and_publishes_nothing(folder: Path, words: 
         assert store.domains() == ("streets",)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("words", [("--dry-run",), ()])
 def test_another_state_process_is_refused_until_the_settings_name_the_other_domain(
     folder: Path, words: tuple[str, ...]

@@ -105,6 +105,7 @@ def begun(options: PipelineOptions) -> beam.Pipeline:
     return Begun(runner=FnApiRunner(), options=options)
 
 
+@pytest.mark.night
 def test_a_live_job_waits_for_room_on_its_sinks_disk_and_writes_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

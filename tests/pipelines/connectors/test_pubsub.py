@@ -296,6 +296,7 @@ def test_rows_of_a_subscription_equal_plain_counting(tmp_path: Path, fake: FakeS
     assert found == expected
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("fake")
 def test_a_drained_job_publishes_nothing_that_was_not_declared(
     tmp_path: Path, fake: FakeService, monkeypatch: pytest.MonkeyPatch

@@ -143,6 +143,7 @@ def test_a_gateway_imports_neither_beam_nor_the_store(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1] == "[]"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_gateway_waits_for_an_unavailable_broker_and_ends_on_a_signal_with_0(
     number: signal.Signals, tmp_path: Path

@@ -118,6 +118,7 @@ def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_
     run(made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})).ended(3, "refused")
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_rejects_are_separate_files_without_values(tmp_path: Path) -> None:
     one = made(tmp_path)
@@ -131,6 +132,7 @@ def test_rejects_are_separate_files_without_values(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_a_sink_with_releases_unknown_to_the_ledger_is_refused_without_the_flag(tmp_path: Path) -> None:
     one = made(tmp_path)
@@ -198,6 +200,7 @@ def test_windows_charged_by_an_unfinished_job_are_counted_apart_from_new_ones(tm
         assert (summary["windows_completed"], summary["windows_published"]) == (completed, published_now)
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("ending")
 def test_settings_without_the_recorded_end_are_refused_with_it(tmp_path: Path) -> None:
     one = made(tmp_path)

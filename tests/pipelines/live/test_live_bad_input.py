@@ -116,6 +116,7 @@ def damaged(one: Job) -> None:
     one.ledger.write_bytes(bytes(data))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("fault", "said"), [(other_version, "9999"), (damaged, "is damaged")])
 def test_a_ledger_that_cannot_be_used_stops_a_live_job_before_it_reads(
     one: Job, fault: Callable[[Job], None], said: str
@@ -199,6 +200,7 @@ def test_a_changed_fixed_setting_stops_the_job_early_and_names_both_values(
     assert done.said(advice), done.err
 
 
+@pytest.mark.night
 def test_another_query_over_the_domain_is_charged_beside_the_first(one: Job) -> None:
     given = {"privacy": {"epsilon": 1.0, "budget": 1.0}}
     # more than what is left of the budget

@@ -29,6 +29,7 @@ def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
     assert [line.partition(":")[0] for line in said.splitlines()] == ["start", "record"]
 
 
+@pytest.mark.night
 def test_a_job_is_ended_when_its_schedule_is_fully_recorded(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_END_S", 0.0)
     result = Result(*["RUNNING"] * 9)

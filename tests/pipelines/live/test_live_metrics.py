@@ -37,6 +37,7 @@ def watched(one: Job) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.night
 def test_every_metric_holds_only_public_quantities(tmp_path: Path) -> None:
     one = made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})
     rows = readings(1)

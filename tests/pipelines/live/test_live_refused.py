@@ -21,6 +21,7 @@ def made_beside(one: Job) -> set[str]:
     return {path.name for path in (one.ledger, one.folder / "releases", one.folder / "rejects") if path.exists()}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

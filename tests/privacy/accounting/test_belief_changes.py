@@ -34,6 +34,7 @@ def switched(before, after, change, charges):
     return ledger
 
 
+@pytest.mark.night
 def test_the_larger_of_two_stationary_ledgers_is_below_the_truth_of_a_switch():
     # slots count from 0 here: the switch at the third slot is at slot 2
     truth = reference.changing_loss(reference.stationary(OLD), [OLD, OLD, NEW, NEW, NEW], WHOLE)
@@ -200,6 +201,7 @@ def test_a_switch_above_the_budget_is_refused_and_changes_nothing():
     assert (ledger.loss, ledger.histories) == before
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(windows(40, most=4), st.booleans())
 def test_an_added_belief_reprices_the_whole_history(charges, late):

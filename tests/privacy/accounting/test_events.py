@@ -45,6 +45,7 @@ def test_the_event_loss_bounds_every_event_of_a_stationary_chain(data):
         assert ledger.event_loss(slots) >= found - TINY
 
 
+@pytest.mark.night
 @settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_the_event_loss_bounds_every_event_of_a_chain_with_a_fixed_start(data):

@@ -65,6 +65,7 @@ def test_two_states_need_the_noise_that_was_computed_by_hand(transition, printed
     assert sigma(MarkovChain(transition)) == pytest.approx(printed, abs=6e-4)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize(
     "transition",

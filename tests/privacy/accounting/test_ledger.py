@@ -52,6 +52,7 @@ def charged(belief, charges, budget=None):
     return ledger
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize("up", SCALE_UP)
 @pytest.mark.parametrize("bounds", [BOUNDS, MixingBounds(1.88e-6, 0.0371), MixingBounds(0.05, 1.9, "reversible")])
@@ -288,6 +289,7 @@ def test_a_rule_never_names_a_smaller_density_than_there_is():
     assert named is not None or "slot" in rule
 
 
+@pytest.mark.night
 def test_windows_of_a_class_that_hardly_mixes_are_charged_by_group_privacy():
     belief = MixingBounds(0.01, 1e-4)
     ledger = Ledger(belief)
@@ -366,6 +368,7 @@ def test_an_account_entered_at_once_or_one_by_one_is_the_same(charges, cut):
         assert one.runs == other.runs
 
 
+@pytest.mark.night
 @settings(max_examples=examples(80), deadline=None)
 @given(windows(120, most=6), windows(120, most=3))
 def test_computing_the_cost_of_charges_does_not_affect_later_charges(charges, others):

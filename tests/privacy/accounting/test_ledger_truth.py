@@ -92,6 +92,7 @@ def test_with_mixing_bounds_the_quilts_loss_is_the_rule_slot_by_slot(pi_min, gap
     assert quilt_loss(MixingBounds(pi_min, gap), charges) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(transitions(least=0.05), windows(20, most=5))
 def test_with_a_chain_the_quilts_loss_is_the_rule_slot_by_slot(matrix, charges):

@@ -59,6 +59,7 @@ def test_the_ledger_bounds_the_loss_of_every_periodic_chain(data):
     assert found - TINY <= Ledger(belief).loss_of(charges)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(60))
 @given(st.data())
 def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data):
@@ -104,6 +105,7 @@ def test_the_worst_slot_may_lie_between_two_windows():
 LONDON = {1: 0.98, 2: 0.88, 4: 0.67, 8: 0.38, 16: 0.12, 32: 0.013}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("belief", "slots", "density"),
     [

@@ -60,6 +60,7 @@ def patterns(draw):
     return [(3, 3 + size, rates[0]), (start, start + other, rates[1])]
 
 
+@pytest.mark.night
 @settings(max_examples=examples(200), deadline=None)
 @given(beliefs(), patterns())
 def test_the_ledger_is_never_above_a_bound_of_the_published_theorems(belief, charges):

@@ -61,6 +61,7 @@ def test_the_moments_of_a_chain_are_those_of_its_paths(matrix, slots, t, data):
         assert found == pytest.approx(worst, abs=1e-9)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(150), deadline=None)
 @given(
     matrix=transitions(zeros=True),

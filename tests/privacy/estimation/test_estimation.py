@@ -41,6 +41,7 @@ def count(histories: dict[str, list[int]], states: int = STATES) -> TransitionCo
 
 
 class TestTransitionCounts:
+    @pytest.mark.night
     @given(first=histories, second=histories, third=histories)
     def test_add_up_in_any_order(
         self, first: dict[str, list[int]], second: dict[str, list[int]], third: dict[str, list[int]]
@@ -183,6 +184,7 @@ def test_wider_bounds_leave_fewer_homes_outside(london: TransitionCounts) -> Non
     assert outside(MixingBounds(pi_min=0.03, gap=0.39), TransitionCounts.empty(5)) == ()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("width", "states", "facts"), [(1000, 11, (202, 0.000198, 0.3471)), (200, 51, (29, 2.85e-05, 0.3190))]
 )

@@ -269,6 +269,7 @@ def zero_sum(scale: Fraction, bins: int) -> Callable[[tuple[int, ...]], Fraction
     return lambda vector: ratio ** sum(map(abs, vector)) / total
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(1)), (2, Fraction(7, 5)), (3, Fraction(1))])
 @pytest.mark.parametrize("sampler", ["_by_sum", "_by_cuts"])
 @pytest.mark.usefixtures("bench")

@@ -42,6 +42,7 @@ def test_the_half_hours_of_london_need_the_printed_noise(shared_data):
     assert not certify(pair, replace(good, forward=good.forward[0]))
 
 
+@pytest.mark.night
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_no_periodic_chain_loses_more_than_its_certificate_at_any_phase(data):

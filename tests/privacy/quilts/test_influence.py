@@ -29,6 +29,7 @@ def rows(tables):
     return {(x, y): row for row, (_, x, y) in enumerate(tables.pairs)}
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(transitions(states=st.integers(2, 3), zeros=True))
 def test_a_stationary_chains_tables_are_the_influences_of_its_joint_distribution(matrix):

@@ -64,6 +64,7 @@ def cases(draw, zeros=False):
     return MarkovChain(matrix).transition, length, draw(st.integers(1, length))
 
 
+@pytest.mark.night
 @given(cases(zeros=True), st.data(), st.booleans())
 def test_a_fixed_start_has_the_influence_of_the_printed_formula(case, data, literal):
     matrix, length, slot = case
@@ -73,6 +74,7 @@ def test_a_fixed_start_has_the_influence_of_the_printed_formula(case, data, lite
     check(slot_influence(chain, slot, length, literal=literal), wanted)
 
 
+@pytest.mark.night
 @given(cases())
 def test_any_start_has_the_influence_of_the_appendix(case):
     matrix, length, slot = case
@@ -80,6 +82,7 @@ def test_any_start_has_the_influence_of_the_appendix(case):
     check(slot_influence(AnyInitial([matrix]), slot, length), formula(matrix, start, slot, length, "any"))
 
 
+@pytest.mark.night
 @given(cases())
 def test_a_stationary_chain_has_equal_influence_at_every_slot_of_the_window(case):
     matrix, length, slot = case

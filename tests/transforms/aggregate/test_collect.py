@@ -202,6 +202,7 @@ def test_every_window_is_recorded_complete_and_once_for_any_panes(
     assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
 def test_a_failed_pane_collection_is_retried_and_changes_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
@@ -245,6 +246,7 @@ def test_sliding_windows_are_complete_for_any_panes(
     assert panes.most > 1
 
 
+@pytest.mark.night
 def test_repeated_panes_in_any_order_change_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -262,6 +264,7 @@ def test_repeated_panes_in_any_order_change_nothing(
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("lost", ["readings", "declarations"])
 def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
@@ -323,6 +326,7 @@ def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[
     assert np.abs(sums[0] - sums[1]).sum() == (0 if first == second else 2)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str

@@ -142,6 +142,7 @@ FIRST, AFTER = 100, 400
 """A window of the shipped readings, in slots: a series may begin, end or pause within it."""
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("missing", [False, True])
 def test_only_the_series_of_a_list_are_counted_and_all_of_them(rows, tmp_path, capsys, missing):
     """In any order of batches, with readings doubled; of three series that are listed one is silent throughout."""
@@ -214,6 +215,7 @@ def test_the_states_of_every_series_have_the_transitions_that_are_counted(rows, 
     paths_of(tmp_path, some, check, missing=missing)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("limit", "most"), [("MOST_PATHS", 2), ("MOST_SLOTS", 100)])
 def test_states_of_too_many_or_too_long_series_are_not_kept(rows, tmp_path, monkeypatch, limit, most):
     monkeypatch.setattr(transitions, limit, most)

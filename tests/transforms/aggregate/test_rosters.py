@@ -356,6 +356,7 @@ def test_a_live_job_without_a_roster_adds_series_at_their_first_reading(tmp_path
     assert on_record(job) == rows
 
 
+@pytest.mark.night
 def test_series_beyond_the_limit_do_not_join_a_live_job_and_change_no_row(tmp_path):
     """Whoever may send readings could make up names without an end."""
     frame = readings(3, seed=41, names=ALL)
@@ -432,6 +433,7 @@ def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path
     assert not any(sum(row) for place, row in true.items() if place not in counts)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("label", [False, True])
 def test_a_series_of_the_model_joins_only_if_rows_are_marked_given_the_model(tmp_path, label):
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"})

@@ -314,6 +314,7 @@ def new_seed() -> int:
     return random.randrange(2**32)
 
 
+@pytest.mark.night
 def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_the_depth_of_a_long_line_is_counted_in_a_few_times_its_size():
         tracemalloc.stop()
 
 
+@pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_random_bytes_never_crash_the_reader_or_lose_intact_lines(data):

@@ -55,6 +55,7 @@ WRONG = RejectReason.UNPARSABLE_TIME.value
 SKIPPED = RejectReason.NONEXISTENT_LOCAL_TIME.value
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

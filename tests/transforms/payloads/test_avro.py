@@ -428,6 +428,7 @@ def measured(mapping: dict[str, Any], schema: Any, payloads: list[bytes]) -> tup
         tracemalloc.stop()
 
 
+@pytest.mark.night
 def test_false_sizes_in_a_message_allocate_no_memory():
     """Each claims a text as long as all messages together: kept as they stand they would be a gigabyte."""
     claim = zigzag(1) + zigzag(60_000)
@@ -468,6 +469,7 @@ def test_a_fixed_type_of_invalid_size_is_decoded_as_alone(size: int):
     assert (len(rows), len(rejects)) == (0, MANY)
 
 
+@pytest.mark.night
 @settings(max_examples=examples(60), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.integers(0, 1 << 40))
 def test_messages_of_any_schema_with_any_damage_are_decoded_as_alone(seed: int):

@@ -520,6 +520,7 @@ def test_different_parts_never_join_to_one_name():
     assert decode(single, dumped(one(a="x/y")))[0][0][0] == "x/y"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "series",
     [

@@ -126,12 +126,14 @@ def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
     one, chance = case(name), random.Random(NOON_US)
     counted_once(lambda: one.decoder, damaged_of(one, chance, 4_000 if NIGHT else 40))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_million_damaged_messages_over_all_recipes_count_once(name: str):
     one, chance, most = case(name), random.Random(NOON_S), 1_000
@@ -159,6 +161,7 @@ def replaced(document: Any, path: list[int], value: Any) -> Any:
     return [*document[:at], replaced(document[at], path[1:], value), *document[at + 1 :]]
 
 
+@pytest.mark.night
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_documents_with_other_values_raise_nothing_and_count_once(data: st.DataObject):

@@ -111,6 +111,7 @@ def truth(sent: list[tuple[str, int, float]]) -> Cells:
     }
 
 
+@pytest.mark.night
 @settings(deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_the_outcome_depends_neither_on_order_nor_on_batches_nor_on_repeats(shuffle: random.Random, size: int):

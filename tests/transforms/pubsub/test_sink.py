@@ -114,6 +114,7 @@ def made_of(**given: Any) -> PubSubTopic:
     return PubSubTopic(TOPIC, **given)
 
 
+@pytest.mark.night
 def test_messages_are_flushed_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     publisher = FakePublisher()

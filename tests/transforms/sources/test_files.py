@@ -65,6 +65,7 @@ def run(
     return result, {name: count for name, count in counters.items() if count}
 
 
+@pytest.mark.night
 def test_readings_rejects_and_counters_agree(tmp_path):
     (tmp_path / "1.csv").write_text("id,ts,kwh\na,2013-01-01,1\na,x,1\nb,2013-01-01,\n")
     (tmp_path / "2.csv").write_text("kwh,id,ts\n5,c,2013-01-02\n5,c\n")
@@ -95,6 +96,7 @@ def test_the_timestamp_of_a_batch_is_its_earliest_readings(tmp_path):
         assert_that(stamps, equal_to([(40, 3), (7, 3)]))
 
 
+@pytest.mark.night
 def test_remote_files_are_read_through_beams_file_systems(tmp_path, monkeypatch):
     monkeypatch.setattr(StubbornFileSystem, "root", str(tmp_path))
     table = pa.table({"id": ["a", "b"], "ts": [0, 1], "kwh": [1.0, 2.0]})
@@ -270,6 +272,7 @@ def of_messages(batches: list[Sent], rollover: float | None) -> Cells:
     return {cell: value for cell, (_, value) in kept.items()}
 
 
+@pytest.mark.night
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.integers(0, 9_000), st.integers(0, 400)), min_size=1),

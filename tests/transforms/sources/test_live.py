@@ -126,6 +126,7 @@ def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_pat
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
 
+@pytest.mark.night
 def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(1, seed=14)
