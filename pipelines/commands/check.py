@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from rich.console import Console
 
@@ -33,7 +32,7 @@ from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, RegisterValue
 from ...schemas.settings.secrets import located
 from ...schemas.slots import Schedule, format_duration, format_instant, parse_instant, time_zone
-from ...transforms.common.batches import reading_columns
+from ...transforms.common.batches import Floats, Ints, reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
@@ -52,9 +51,6 @@ from ..init.rhythm import (
     usual_step,
 )
 from ..runners import read_source
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Places that are shown for each reason of a reject, and names of series.
 _SHOWN = 3

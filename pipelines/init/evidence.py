@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, time_zone
+from ...transforms.common.batches import Floats, Ints
 from ..console import listed, percent, plural
 from ..errors import CommandError
 from .parts import Measured, Query, Question, Times
@@ -27,9 +27,6 @@ from .rhythm import (
     usual_step,
 )
 from .words import POWER, STAMPS_END, TOTAL
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Values that devices write for a missing one.
 _MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 9999.0, 99999.0, 999999.0, 9999999.0)
@@ -141,7 +138,7 @@ class Evidence:
     times_end: str = ""
 
     def _rounded(self, step: int) -> int:
-        """The step of stamps of which some lie a moment before a boundary, which are rounded."""
+        """The step of the stamps, after stamps a moment before a boundary are rounded to the boundary."""
         usual = round(step / 60_000_000) * 60_000_000
         phase = self.instants % 60_000_000
         early, moved = np.mean(phase >= 59_900_000), np.mean((phase >= 59_900_000) | ((phase > 0) & (phase <= 100_000)))

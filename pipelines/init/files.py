@@ -28,7 +28,7 @@ from ..console import plural
 from ..errors import CommandError, ExitCode
 from .words import DELIMITERS, FORMATS, PACKED, TIME, format_of, without_packing
 
-#: Rows that are looked at, enough for a year of hourly readings of twenty series; and files, of which each has a share.
+#: The most rows that `init` reads, a year of hourly readings of twenty series, and the most files that share them.
 ROWS, _FILES = 200_000, 40
 #: Cells that are looked at, of tables with very many columns.
 _CELLS = 8_000_000

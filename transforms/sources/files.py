@@ -196,7 +196,7 @@ class _Format(ABC):
         """Parse a part; of Parquet by the file that is open already, if one is."""
 
     def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Parse whole lines of text; of text formats."""
+        """Parse whole lines of text, which standard input has: settings allow it CSV and JSON Lines alone."""
         raise NotImplementedError
 
     def _columns_of(self, header: Sequence[str], path: str) -> Columns:
