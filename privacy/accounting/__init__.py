@@ -7,6 +7,8 @@
     the loss of any schedule, slot by slot
 ``quilt_account``, ``theorems``
     the loss by Markov quilts, and the bounds of the sources' theorems
+``habits``
+    what a hidden habit tells beyond the account, and the loss of a finite life under a mixture of chains
 ``ledger``, ``charges``, ``schedules``
     the running account of a domain, and what it is made of
 """
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from .forward_backward import directions_of as directions_of
     from .forward_backward import endless as endless
     from .forward_backward import lower_bound as lower_bound
+    from .habits import HabitLoss as HabitLoss
+    from .habits import habit_loss as habit_loss
+    from .habits import least_mixture_loss as least_mixture_loss
+    from .habits import lifetime_sigma as lifetime_sigma
+    from .habits import mixture_loss as mixture_loss
     from .ledger import Ledger as Ledger
     from .schedules import Schedule as Schedule
     from .theorems import QuiltRelease as QuiltRelease
