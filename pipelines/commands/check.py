@@ -93,7 +93,7 @@ class Rejected:
 
     reason: str
     rows: int  # how many there are
-    # the first of them, ``FILE:LINE``, or row of files without lines; of a wide table also the column
+    # the first of them, ``FILE:LINE``, or row of files without lines
     places: tuple[str, ...]
 
 
@@ -175,8 +175,7 @@ class _Gathering:
         for one in decoded.rejects:
             count, places = self.rejects.setdefault(one.reason, (0, []))
             room = _SHOWN - len(places)
-            within = f", column {one.column}" if one.column else ""
-            places += [f"{path}:{position}{within}" for position in one.positions[: max(room, 0)].tolist()]
+            places += [f"{path}:{position}" for position in one.positions[: max(room, 0)].tolist()]
             self.rejects[one.reason] = (count + len(one.positions), places)
         if decoded.readings is not None:
             self.take(decoded.readings)

@@ -643,7 +643,7 @@ def _value(fields: _Fields, leaf: _Leaf, *, nth: bool = False) -> dict[str, Any]
         said["unit"], unit = True, _unit_behind(texts)
     elif beside is not None:
         said["unit"], unit = {"path": beside[0]}, beside[1]
-    more: dict[str, Any] = {"decimal": ","} if any("," in one for one in texts) else {}
+    more: dict[str, Any] = {}
     if beside is not None and beside[2]:
         more["where"] = [{"path": beside[0], "equals": beside[2] if len(beside[2]) > 1 else beside[2][0]}]
     return {"value": said, **({"unit": unit} if unit else {}), **more}
@@ -729,7 +729,7 @@ def _of_recipes(fields: _Fields, wanted: str | None) -> Iterator[dict[str, Any]]
                 continue
             for leaf in _values(fields, wanted):
                 said = _value(fields, leaf)
-                kept = ("decimal", *(() if "unit" in recipe.readings else ("unit",)))
+                kept = () if "unit" in recipe.readings else ("unit",)
                 value = _expression(said["value"]) + (" || false" if said["value"].get("optional") else "")
                 yield given | {"value": value} | {name: said[name] for name in kept if name in said}
 

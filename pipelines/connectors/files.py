@@ -110,18 +110,10 @@ SERIES_COLUMN = "series_column"
 _CHUNK = 1 << 20
 
 
-#: What stands there of a wide table of series, whose header names them.
-_HEADER = "readings.wide"
-
-
 def series_column(settings: Settings) -> str | None:
-    """The column with the names of the series, or what stands for a header of names; ``None`` of a single series."""
+    """The column with the names of the series; ``None`` of a single series."""
     readings = settings.readings
-    if readings is None:
-        return None
-    if readings.wide is not None and readings.wide.columns == "series":
-        return _HEADER
-    return readings.series if isinstance(readings.series, str) else None
+    return readings.series if readings is not None and isinstance(readings.series, str) else None
 
 
 def source_digests(settings: Settings) -> tuple[str, ...]:

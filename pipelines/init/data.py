@@ -102,6 +102,7 @@ def are_numbers(texts: Sequence[str], decimal: str, least: float = 0.5) -> bool:
     """Whether so many of some texts are numbers."""
     if not texts:
         return False
-    values, problems = read_values(pa.array(texts, pa.utf8()), decimal=decimal)
+    marked = [one.replace(".", "").replace(",", ".") for one in texts] if decimal == "," else texts
+    values, problems = read_values(pa.array(marked, pa.utf8()))
     lost = sum(int(one.rows.sum()) for one in problems)
     return len(values) - lost >= max(1, least * len(texts))

@@ -21,9 +21,10 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import SourceFormat
 from ...transforms.common.batches import is_text_type
+from ...transforms.formats.lines import Layout
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text, present, unlisted
 from ...transforms.formats.rows import RawRows
-from ...transforms.readings.tables import Layout, rows_of
+from ...transforms.readings.tables import rows_of
 from ..console import plural
 from ..errors import CommandError, ExitCode
 from .words import DELIMITERS, FORMATS, PACKED, TIME, format_of, without_packing
@@ -280,7 +281,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 def _first(path: Path, kind: SourceFormat, layout: Layout, most: int) -> tuple[pa.Table, bool]:
     """The first rows of a file, and whether these are all."""
     tables, count, columns = list[pa.Table](), 0, 1
-    batches = rows_of(str(path), kind, layout, None, 1 << 16)
+    batches = rows_of(str(path), kind, layout, batch_rows=1 << 16)
     for batch in _present(batches):
         _check_names(path, list(batch.columns))
         tables.append(pa.table({name: _plain(one) for name, one in batch.columns.items()}))

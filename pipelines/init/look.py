@@ -403,6 +403,7 @@ class _Looking(Clock):
             is_select=bool(self.wide)
             or not is_plain
             or times.sql is not None
+            or (self._decimal(value) == "," and not labels)
             or bool(self.where)
             or "filename" in series
             or (
@@ -423,7 +424,6 @@ class _Looking(Clock):
             names=len(np.unique(evidence.codes)),
             value=value,
             unit=unit,
-            decimal=self._decimal(value),
             query=evidence.query,
             is_select=evidence.is_select or any(one.key == "readings.select" for one in evidence.questions),
             labels=labels,

@@ -80,7 +80,6 @@ class Look:
     names: int
     value: str
     unit: str
-    decimal: str = "."
     query: Query
     is_select: bool  # whether plain columns do not do
     labels: bool = False

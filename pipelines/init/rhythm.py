@@ -29,8 +29,7 @@ _DEVICE_SLOTS = tuple(
 _VARIED = 1.05
 #: What to do about values that are no number.
 NO_NUMBER = (
-    "where a mark stands between their thousands, as in 1.503,5 or 1'503, write them without it; where it stands "
-    "before decimals, set readings.decimal"
+    "where a mark stands between their thousands or before their decimals, as in 1.503,5, read them by num_marks"
 )
 
 

@@ -492,7 +492,6 @@ def _readings(look: Look, name: str, watts: float | None, asked: Asked) -> str:
         parts += f"  until: {flow(look.until)}  # a slot has the label that covers most of it\n"
     if not look.is_select:
         parts += asked.text("readings.value", "  ", flow(look.value), "  # a label" if look.labels else "")
-        parts += '  decimal: ","\n' if look.decimal == "," and not look.labels else ""
     usual = (
         f"{{gap: {format_duration(max(2 * HOUR_US, 2 * look.measured.interval_us))}}}" if look.measured.rises else ""
     )

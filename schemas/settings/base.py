@@ -70,6 +70,11 @@ GONE: dict[str, str] = {
     "rejects.encrypted": "rejects are counted by reason; read them at the source",
     "model.estimate.every": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
     "model.estimate.change": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
+    "readings.wide": "a SELECT reads such a table: select name as series, date as time, num(value) as value from "
+    "(unpivot files on columns(* exclude (date)) into name name value value); of times of the day: day_clock(date, "
+    "name, 'Europe/Berlin') as time",
+    "readings.decimal": "a SELECT reads such numbers: select id as series, ts as time, num_marks(kwh, '.', ',') as "
+    "value from files",
     "model.estimate.gap": "nothing is estimated from released rows; give bounds by hand, or estimate from counts",
 }
 

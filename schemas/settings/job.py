@@ -601,7 +601,7 @@ def _check_categories(settings: Settings) -> None:
         raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
             "readings.value is a register, whose rise is a number; with states.categories name a column"
         )
-    for name, usual in (("scale", 1.0), ("unit", ""), ("decimal", ".")):
+    for name, usual in (("scale", 1.0), ("unit", "")):
         if getattr(readings, name) != usual:
             raise ValueError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")
 

@@ -151,22 +151,6 @@ Preset = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"
 """Conventions that are known by name."""
 
 
-class Wide(Section):
-    """A table whose line has many readings: in a column for each series, or for each time of the day."""
-
-    columns: Literal["series", "times"] = Field(
-        description="what the columns of values are named by: series, each the name of one, or times, each a time of "
-        "the day such as 00:30, with the date in time"
-    )
-    without: list[Name] = Field(default_factory=list[Name], description="columns that are none of them, and not read")
-    most_columns: int = Field(
-        default=10_000,
-        ge=1,
-        le=1_000_000,
-        description="columns of values that a file has: a file with more is refused, as more take more memory",
-    )
-
-
 Expression = Annotated[str, Field(min_length=1, max_length=2_000)]
 """A JMESPath expression over a message."""
 
@@ -216,15 +200,17 @@ def check_readings(readings: Readings) -> None:
     if preset in NAMED:
         problems += _named_problems(readings)
     else:
-        parts = {None: ("series", "time", "value"), "series": ("time",), "times": ("series", "time")}[
-            None if readings.wide is None else readings.wide.columns
-        ]
+        parts = ("series", "time", "value")
         parts += RECIPES[preset].missing if preset is not None else ()
         missing = [one for one in dict.fromkeys(parts) if getattr(readings, one) in (None, [])]
         problems += [
             f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
         ]
-    problems += _wide_problems(readings)
+    if readings.ambiguous == "in-order" and readings.until is not None:
+        problems.append(
+            "readings.ambiguous is in-order, and intervals have not both hours one after the other; set earliest or "
+            "latest"
+        )
     problems += _expression_problems(readings)
     if isinstance(readings.time, Place) and readings.time.level is not None:
         problems.append("readings.time: a level holds no time; name the whole header or key")
@@ -272,32 +258,6 @@ def _expression_problems(readings: Readings) -> list[str]:
 
 
 _EXAMPLES = {"series": "topic[1]", "time": "stamp", "value": "value"}
-
-
-def _wide_problems(readings: Readings) -> list[str]:
-    """What does not fit a wide table, or intervals."""
-    wide = readings.wide
-    if readings.ambiguous == "in-order" and (readings.until is not None or (wide and wide.columns == "times")):
-        return [
-            "readings.ambiguous is in-order, and neither intervals nor columns of times of the day have both hours one "
-            "after the other; set earliest or latest"
-        ]
-    if wide is None:
-        return []
-    if readings.until is not None:
-        return ["readings.until is set, and a cell of readings.wide is no interval; leave one of them out"]
-    problems = [
-        f"readings.{name} is set, and with readings.wide a message has none of it; leave one of them out"
-        for name in ("preset", "attributes", "avro_schemas", "where", "each")
-        if getattr(readings, name)
-    ]
-    if readings.value is not None:
-        problems.append("readings.value is set, and readings.wide says which columns hold values; leave it out")
-    if wide.columns == "series" and readings.series is not None:
-        problems.append(
-            "readings.series is set, and with readings.wide: {columns: series} the columns are the series; leave it out"
-        )
-    return problems
 
 
 def _misplaced(readings: Readings) -> list[str]:
@@ -383,8 +343,6 @@ def check_message(readings: Readings, group: str | None) -> None:
         raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
     if words := [name for name in WORDS if name != "absent" and getattr(readings, name) != _default(name)]:
         raise ValueError(f"readings.{words[0].rstrip('_')} is of files, and the source has messages; leave it out")
-    if readings.wide is not None:
-        raise ValueError("readings.wide is of files of CSV and Parquet, and the source has messages; leave it out")
     if readings.preset in NAMED or readings.each is not None:
         if group is not None and group not in readings.attributes:
             raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
@@ -489,10 +447,6 @@ class Readings(Section):
         description="column with the end of an interval that begins at time, of labels: each slot has the label that "
         "covers most of it; only of files that are all there",
     )
-    wide: Wide | None = Field(
-        default=None,
-        description="a table with a column for each series, or for each time of the day, instead of one for the value",
-    )
     length: Name | None = Field(
         default=None, description="what a reading covers, such as 30min, or the column with it: a duration, or seconds"
     )
@@ -532,7 +486,6 @@ class Readings(Section):
         default="", description="unit of the column, for people; units that messages say are converted to it"
     )
     scale: Number = Field(default=1.0, description="factor from the column's unit to the unit of states.edges")
-    decimal: Literal[".", ","] = Field(default=".", description="mark before the decimals of numbers in text")
     time_format: str | None = Field(default=None, description="strptime format of text times; left out: ISO 8601")
     time_unit: Literal["s", "ms", "us", "ns"] = Field(
         default="s", description="unit of times given as numbers since 1970"
@@ -602,7 +555,7 @@ class Readings(Section):
             name.rstrip("_"): value
             for name, value in said.items()
             if value != _default(name)
-            or not (name in {*MESSAGE_FIELDS, *WORDS, "select", "decimal", "wide", "until"} or info.exclude_defaults)
+            or not (name in {*MESSAGE_FIELDS, *WORDS, "select", "until"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
@@ -612,9 +565,7 @@ class Readings(Section):
         Raises:
             SettingsError: the key of the pseudonyms is not where the settings say.
         """
-        form = self.model_dump(mode="json", exclude={"max_bytes", "remember", "decimal", "wide"})
-        if self.wide is not None:  # the columns that are left out are part of the file, as the others are
-            form["wide"] = self.wide.columns
+        form = self.model_dump(mode="json", exclude={"max_bytes", "remember"})
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
 
     @property

@@ -108,10 +108,10 @@ def test_an_error_costs_its_message_alone() -> None:
 
 def test_of_several_documents_one_with_an_error_costs_itself() -> None:
     settings = Readings.model_validate(
-        FLAT | {"payload": "ndjson", "each": "elements(payload)", "value": "v", "time": "ts", "decimal": ","}
+        FLAT | {"payload": "ndjson", "each": "elements(payload)", "value": "v", "time": "ts"}
     )
     lines = "\n".join(
-        json.dumps(one) for one in ([{"ts": NOON_S, "v": "1,5"}], {"ts": NOON_S}, [{"ts": NOON_S, "v": 2}])
+        json.dumps(one) for one in ([{"ts": NOON_S, "v": "1.5"}], {"ts": NOON_S}, [{"ts": NOON_S, "v": 2}])
     )
     found = decode(settings, messages(lines, topics=TOPIC))
     assert found == ([("m1", NOON_US, 1.5), ("m1", NOON_US, 2.0)], [(0, "malformed-row")])

@@ -300,7 +300,6 @@ class Rejects(NamedTuple):
     positions: Ints  # line or row numbers from 1, or offsets, int64, shape (n,)
     # bytes of the rejected messages, int64, shape (n,); ``None`` of rows, whose size is unknown
     sizes: Ints | None = None
-    column: int = 0  # number of the column from 1, where a line of a wide table has several readings; 0 of whole lines
 
 
 def counter_name(reason: RejectReason) -> str:
@@ -309,17 +308,13 @@ def counter_name(reason: RejectReason) -> str:
 
 
 def reject_batch(source: str, rejects: Sequence[Rejects]) -> pa.RecordBatch:
-    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row.
-
-    The source of a reading in a wide table is ``FILE, column N``: the number of its column, because the column's name
-    may be that of a series.
-    """
+    """Write the rejects of one source as a batch of ``REJECT_SCHEMA``, without an object per row."""
     # the name of a file may be any bytes, which Python keeps as half characters that no text can hold
     source = source.encode("utf-8", "backslashreplace").decode("utf-8")
     parts: list[list[pa.Array]] = [[pa.array([], kind) for kind in REJECT_SCHEMA.types]]
     for one in rejects:
-        count, place = len(one.positions), f"{source}, column {one.column}" if one.column else source
-        texts = [pa.repeat(pa.scalar(text, pa.utf8()), count) for text in (one.reason.value, place)]
+        count = len(one.positions)
+        texts = [pa.repeat(pa.scalar(text, pa.utf8()), count) for text in (one.reason.value, source)]
         sizes = pa.nulls(count, pa.int64()) if one.sizes is None else pa.array(one.sizes, pa.int64())
         parts.append([*texts, pa.array(one.positions, pa.int64()), sizes])
     columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]

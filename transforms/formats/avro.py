@@ -49,7 +49,7 @@ from ...schemas.errors import QuiltstreamError
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc, shortest
 from .paths import SourceFileError, is_text
-from .rows import Columns, RawRows, missing_column
+from .rows import Columns, RawRows
 
 RECORDS, NAMED = frozenset({"record", "error"}), frozenset({"record", "error", "enum", "fixed"})
 
@@ -575,26 +575,22 @@ _MOST_BYTES = 1 << 26
 _SIMPLE = frozenset({"null", "boolean", "int", "long", "float", "double", "string", "bytes", "enum", "fixed"})
 
 
-def check_columns(stream: BinaryIO, path: str, columns: Columns) -> dict[str, Any]:
-    """See whether the file's schema has the columns."""
+def types_of(stream: BinaryIO, path: str) -> dict[str, Any]:
+    """The fields of a file's records, and their types."""
     schema = _reader(stream, path).writer_schema
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SettingsError(f"source.avro: {path} holds no records; write one record for each reading")
-    fields = {one["name"]: one["type"] for one in schema["fields"]}
-    problems: list[str] = []
-    for setting, name in columns.settings:
-        if name not in fields:
-            problems.append(missing_column(setting, name, path, list(fields)))
-        elif not _is_simple(fields[name]):
-            problems.append(f"{setting}: the column {name!r} of {path} is a compound; name one that is a single value")
-    if problems:
-        raise SettingsError(problems)
-    return fields
+    return {one["name"]: one["type"] for one in schema["fields"]}
 
 
-def single_values(kinds: dict[str, Any]) -> Columns:
-    """The columns of a schema's fields that hold single values."""
-    return Columns(None, tuple(name for name, kind in kinds.items() if _is_simple(kind)), "")
+def columns_of(stream: BinaryIO, path: str) -> pa.Schema:
+    """The fields of a file's records; what single values are is known only when they are read."""
+    kinds = types_of(stream, path)
+    return pa.schema([(name, pa.utf8() if _is_simple(kind) else pa.struct([])) for name, kind in kinds.items()])
+
+
+def _single_values(kinds: dict[str, Any]) -> list[str]:
+    return [name for name, kind in kinds.items() if _is_simple(kind)]
 
 
 def _is_simple(kind: Any) -> bool:
@@ -614,7 +610,7 @@ class Reads(Protocol):
 def avro_rows(
     stream: BinaryIO,
     path: str,
-    columns: Columns | Callable[[dict[str, Any]], Columns],
+    columns: Columns | Callable[[dict[str, Any]], Columns] | None,
     batch_rows: int,
     reads: Callable[[str, Any], Reads] = lambda _, kind: Meaning.of(kind),
 ) -> Iterator[RawRows]:
@@ -638,7 +634,7 @@ def avro_rows(
 def _opened(
     stream: BinaryIO,
     path: str,
-    columns: Columns | Callable[[dict[str, Any]], Columns],
+    columns: Columns | Callable[[dict[str, Any]], Columns] | None,
     reads: Callable[[str, Any], Reads],
 ) -> tuple[ReadRecord, dict[str, Reads], Iterator[tuple[int, bytes]]]:
     try:
@@ -648,11 +644,12 @@ def _opened(
     except Exception as error:  # noqa: BLE001 - whatever a decoder raises may quote what it read
         raise _damaged(path, error, "at its header") from None
     needed = columns(kinds) if callable(columns) else columns
+    names = _single_values(kinds) if needed is None else needed.names
     try:
         shapes = Shapes(fastavro.parse_schema(bare(writer_schema)))
         shapes.check_plain()
-        read = record_reader(shapes, needed.names)
-        meanings = {name: reads(name, kinds[name]) for name in needed.names}
+        read = record_reader(shapes, names)
+        meanings = {name: reads(name, kinds[name]) for name in names}
         stream.seek(header.end)
         blocks = record_blocks(stream, header.codec, header.sync, shapes.fewest(shapes.schema))
     except RefusedError as error:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...schemas.settings.base import SettingsError
 from ..common.batches import is_text_type, whole
 from .paths import SourceFileError, is_local, open_bytes, unopened
-from .rows import CellColumns, Columns, RawRows, missing_column
+from .rows import Columns, RawRows
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
 _WHOLE_BATCHES = 4
 
 
-def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
-    """Open a file, to be closed by :func:`close_parquet`.
+def open_parquet(path: str, columns: Columns | None) -> pq.ParquetFile:
+    """Open a file for some columns, or for all, to be closed by :func:`close_parquet`.
 
     It is not mapped into memory: all of it would count as the job's, and a file that is cut off meanwhile would end it.
 
@@ -35,7 +35,7 @@ def open_parquet(path: str, columns: Columns) -> pq.ParquetFile:
     try:
         schema = pq.read_schema(source)
         # a text that is repeated in every row of a page stands there once, also where it is long
-        names = [one for one in columns.names if _is_text(schema, one)]
+        names = [one for one in _wanted(schema, columns) if _is_text(schema, one)]
         source.seek(0)
         return pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -51,70 +51,23 @@ def close_parquet(file: pq.ParquetFile) -> None:
     file.close(force=True)
 
 
+@contextmanager
+def opened(path: str, columns: Columns | None = None) -> Generator[pq.ParquetFile]:
+    """A file that is open in the block."""
+    file = open_parquet(path, columns)
+    try:
+        yield file
+    finally:
+        close_parquet(file)
+
+
+def _wanted(schema: pa.Schema, columns: Columns | None) -> list[str]:
+    return list(schema.names if columns is None else columns.names)
+
+
 def _is_text(schema: pa.Schema, name: str) -> bool:
     at = schema.get_field_index(name)
     return at >= 0 and (is_text_type(kind := schema.field(at).type) or kind in (pa.binary(), pa.large_binary()))
-
-
-def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
-    """See whether a schema has the columns, and whether they can be what the settings say."""
-    problems: list[str] = []
-    for setting, name in columns.settings:
-        places = schema.get_all_field_indices(name)
-        if len(places) > 1:
-            problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
-        elif not places:
-            problems.append(missing_column(setting, name, path, schema.names, hidden=columns.cells is not None))
-        elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
-            kind = schema.field(places[0]).type
-            problems.append(
-                f"{setting}: the column {name!r} of {path} is of type {kind}, which cannot be read as "
-                f"{_WANTED[setting]}; name another column or convert it"
-            )
-    if columns.cells is not None:
-        problems += _unreadable_cells(schema, path, columns.cells)
-    if problems:
-        raise SettingsError(problems)
-
-
-def _unreadable_cells(schema: pa.Schema, path: str, cells: CellColumns) -> list[str]:
-    """What a wide table has that is no value, by the numbers of the columns: their names may be those of series."""
-    wrong = [
-        number for number in cells.numbers.tolist() if not _fits(schema.field(number - 1).type, _CELL, joined=False)
-    ]
-    if not wrong:
-        return []
-    others = f", as are {len(wrong) - 1} more," if len(wrong) > 1 else ""
-    return [
-        f"readings.wide: column {wrong[0]} of the {len(schema)} of {path} is of type "
-        f"{schema.field(wrong[0] - 1).type}{others} and cannot be read as a number; convert it, or name it in "
-        "readings.wide.without"
-    ]
-
-
-#: What the columns of values of a wide table are for.
-_CELL = "readings.value"
-
-_WANTED = {
-    "readings.series": "a name",
-    "readings.time": "a time",
-    "readings.value": "a number",
-    "readings.until": "a time",
-    "group_by": "a name",
-}
-
-
-def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    text = is_text_type(kind)
-    if setting in ("readings.series", "group_by"):
-        return text or pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if setting == "readings.value":
-        return text or number or pa.types.is_null(kind)
-    clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
-    return text or number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
 def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> Iterator[tuple[int, int, int]]:
@@ -129,11 +82,11 @@ def row_groups(file: pq.ParquetFile, rows: int, within: range | None = None) -> 
 
 
 def parquet_rows(
-    file: pq.ParquetFile, path: str, columns: Columns, groups: tuple[int, int, int], batch_rows: int
+    file: pq.ParquetFile, path: str, columns: Columns | None, groups: tuple[int, int, int], batch_rows: int
 ) -> Iterator[RawRows]:
-    """Read a range of row groups."""
+    """Read some columns, or all, of a range of row groups."""
     first, stop, before = groups
-    names = list(columns.names)
+    names = _wanted(file.schema_arrow, columns)
     try:
         for batch in _batches(file, names, range(first, stop), batch_rows):
             # without checksums of its pages a damaged file may be read as values that no column can hold

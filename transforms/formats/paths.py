@@ -1,4 +1,4 @@
-"""Files by path or pattern, wherever Beam can reach them: found, opened, and read in blocks of whole lines.
+"""Files by path or pattern, wherever Beam can reach them: found and opened.
 
 Paths on this machine are opened directly; others (``gs://``, ``s3://``, ``hdfs://``) go through Beam's file systems,
 which the matching extra of apache-beam brings.
@@ -6,10 +6,8 @@ which the matching extra of apache-beam brings.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import errno
-import gzip
 import io
 import lzma
 import os
@@ -17,19 +15,21 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import endless, is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 
 #: Compressions that are not read, by the end of the name, and what to do.
-_OTHER_COMPRESSIONS = (".zst", ".xz", ".lz4", ".snappy", ".deflate", ".7z")
-_UNREAD = "is compressed in a way that is not read; use .gz, .bz2, .zip with one file in it, or none"
+_OTHER_COMPRESSIONS = (".xz", ".lz4", ".snappy", ".deflate", ".7z")
+_UNREAD = "is compressed in a way that is not read; use .gz, .bz2, .zst, .zip with one file in it, or none"
 
 
 WILDCARDS = frozenset("*?[")
@@ -325,7 +325,7 @@ def unopened(path: str, error: OSError) -> SourceFileError:
 
 
 def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
-    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.zip``."""
+    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2``, ``.zst`` or ``.zip``."""
     raw = open_bytes(path)
     try:
         stream = _unpacked(raw, path)
@@ -336,17 +336,16 @@ def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
 
 
 def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
-    if path.endswith(".gz"):
-        return cast("BinaryIO", io.BufferedReader(_Below(gzip.GzipFile(fileobj=raw, mode="rb"), raw)))
-    if path.endswith(".bz2"):
-        return cast("BinaryIO", io.BufferedReader(_Below(bz2.BZ2File(raw), raw)))
+    packed = next((codec for ending, codec in _PACKED.items() if path.endswith(ending)), None)
+    if packed is not None:
+        return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), packed))
     if not path.endswith(".zip"):
         return raw
     try:
         archive = zipfile.ZipFile(raw)
         members = [one for one in archive.infolist() if not one.is_dir()]
         if len(members) == 1:
-            return cast("BinaryIO", io.BufferedReader(_Below(cast("BinaryIO", archive.open(members[0])), raw)))
+            return cast("BinaryIO", io.BufferedReader(_Below(archive.open(members[0]), raw)))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
         raise SourceFileError(
             f"file {path} is no archive that can be read ({type(error).__name__}); unpack it, and name the file in it"
@@ -356,8 +355,12 @@ def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     )
 
 
+#: Compressions by the end of a name.
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
 class _Below(io.RawIOBase):
-    """A stream that closes the file below it, too; damage of what is packed is an error of input."""
+    """A member of an archive that closes the file below it, too; damage is an error of input."""
 
     def __init__(self, stream: Any, raw: BinaryIO) -> None:
         self._stream, self._raw = stream, raw
@@ -368,7 +371,7 @@ class _Below(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except (zipfile.BadZipFile, lzma.LZMAError) as error:
+        except (zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
             raise OSError(str(error)) from None
         buffer[: len(data)] = data
         return len(data)
@@ -413,25 +416,6 @@ class _AsUtf8(io.RawIOBase):
         super().close()
 
 
-_BOM = b"\xef\xbb\xbf"
-
-#: Lines longer than this many bytes are no readings; they are skipped without being held in memory.
-LONGEST_LINE = 1 << 24
-
-
-@dataclass(frozen=True, slots=True)
-class LineBlock:
-    """Some whole lines."""
-
-    first_line: int  # number of the first line, from 1
-    data: bytes  # the lines; each ends with a line feed. Empty for one line that was too long
-
-    @property
-    def lines(self) -> int:
-        """How many lines the block stands for."""
-        return self.data.count(b"\n") if self.data else 1
-
-
 def is_text(text: str) -> bool:
     """Whether a string has a form in UTF-8: half of a surrogate pair has none."""
     try:
@@ -439,55 +423,6 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def text_blocks(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[LineBlock]:
-    """Cut a stream into blocks of about a size; a byte order mark is dropped, a missing last line feed added."""
-    line, skipping = 1, False
-    held: list[bytes] = []
-    for whole_chunk in _chunks(stream, path, block_bytes):
-        chunk = whole_chunk
-        if skipping:
-            _, feed, chunk = chunk.partition(b"\n")
-            if not feed:
-                continue
-            yield LineBlock(line, b"")
-            line, skipping = line + 1, False
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            block = LineBlock(line, b"".join([*held, chunk[:cut]]))
-            yield block
-            line, held = line + block.lines, []
-        if cut < len(chunk):
-            held.append(chunk[cut:])
-        if sum(map(len, held)) > LONGEST_LINE:
-            held, skipping = [], True
-    if skipping:
-        yield LineBlock(line, b"")
-    elif held:
-        yield LineBlock(line, b"".join([*held, b"\n"]))
-
-
-def _chunks(stream: BinaryIO, path: str, size: int) -> Iterator[bytes]:
-    """The bytes of a stream without a byte order mark."""
-    start = b""
-    while len(start) < len(_BOM) and (more := _read(stream, path, size)):
-        start += more
-    start = start.removeprefix(_BOM)
-    if start:
-        yield start
-    while chunk := _read(stream, path, size):
-        yield chunk
-
-
-def _read(stream: BinaryIO, path: str, size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceFileError(
-            f"file {path} breaks off or is damaged ({type(error).__name__}); restore it, for example by copying it "
-            "again: readings behind the damage cannot be recovered, and releases without them would be final"
-        ) from None
 
 
 def is_utf8(data: bytes) -> bool:

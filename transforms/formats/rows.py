@@ -2,24 +2,16 @@
 
 A finite value is never rejected for its size: what would overflow is clamped to the largest float, which lies in the
 same end bin. Only what is no number at all is a reject, and then by its kind.
-
-A line of a wide table has a reading in each column of a series, or in each column of a time of the day. The columns are
-put one below the other as Arrow arrays; no Python runs for a cell. An empty cell is no reading and no reject. What is
-wrong with a whole line, such as its time, is a reject of the line; what is wrong with a cell is one of its line and
-column.
-
->>> clock_times(["0:30", "12:00", "23:30", "0:00"]) // 3_600_000_000 * 1.0
-array([ 0., 12., 23., 24.])
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,10 +20,10 @@ import pyarrow as pa
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, OF_VALUES, READING_SCHEMA, RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Readings, Wide
+from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
-from ...schemas.slots import DAY_US, MINUTE_US, parse_duration, parse_instant
+from ...schemas.slots import DAY_US, parse_duration, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
     HIGHEST_US,
@@ -132,26 +124,25 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(inf|infinity|nan)$"
 
 
-def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tuple[Floats, list[Problem]]:
+def read_values(column: pa.Array, scale: float = 1.0) -> tuple[Floats, list[Problem]]:
     """Read a column of values.
 
     Args:
         column: numbers, decimals or text, shape (n,).
         scale: factor to the unit of the edges, finite and not 0.
-        decimal: mark before the decimals of numbers in files of text; another mark makes a text no number.
 
     Returns:
         The values, shape (n,), and the rows without one; their values mean nothing.
     """
     if pa.types.is_dictionary(column.type):
-        return _from_dictionary(column, scale, decimal)
+        return _from_dictionary(column, scale)
     kind = column.type
     problems: list[Problem] = []
     if column.null_count:
         missing = pc.is_null(column).to_numpy(zero_copy_only=False)
         problems.append(Problem(missing, RejectReason.MISSING_VALUE))
     if is_text_type(kind):
-        values, others = _from_text(column, decimal)
+        values, others = _from_text(column)
         problems += others
     elif pa.types.is_null(kind):
         values = np.zeros(len(column))
@@ -168,9 +159,9 @@ def read_values(column: pa.Array, scale: float = 1.0, decimal: str = ".") -> tup
     return _scaled(values, scale), problems
 
 
-def _from_dictionary(column: pa.DictionaryArray, scale: float, decimal: str) -> tuple[Floats, list[Problem]]:
+def _from_dictionary(column: pa.DictionaryArray, scale: float) -> tuple[Floats, list[Problem]]:
     """The same of values that stand for several rows each: each is read once, and its text is never repeated."""
-    each, problems = read_values(column.dictionary, scale, decimal)
+    each, problems = read_values(column.dictionary, scale)
     missing = truths(pc.is_null(column.indices))
     at = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
     if not len(each):
@@ -189,10 +180,8 @@ def _scaled(values: Floats, scale: float) -> Floats:
     return np.clip(scaled, -_LARGEST, _LARGEST) if abs(scale) > 1 else scaled
 
 
-def _from_text(text: pa.Array, decimal: str) -> tuple[Floats, list[Problem]]:
+def _from_text(text: pa.Array) -> tuple[Floats, list[Problem]]:
     text = pc.utf8_trim_whitespace(as_utf8(text))
-    if decimal == ",":  # a point then divides thousands, or is a mistake: either way the number is not sure
-        text = pc.replace_substring(pc.replace_substring(text, ".", "?"), ",", ".")
     rows = len(text)
     missing = truths(pc.is_in(text, value_set=pa.array([*MISSING, None], pa.utf8())))
     number = truths(pc.match_substring_regex(text, _NUMBER))
@@ -311,16 +300,6 @@ def read_lengths(column: pa.Array) -> Ints:
 _YEAR_1971_US = parse_instant("1971-01-01")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CellColumns:
-    """The columns of values of a wide table, n of them; made once for a file."""
-
-    names: tuple[str, ...]  # their names in the file, in its order
-    numbers: Ints  # their numbers in the file, from 1, shape (n,)
-    # microseconds from midnight to the time of the day that each is of, shape (n,); empty where each is of a series
-    of_day_us: Ints
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns that a reading is made of."""
@@ -329,8 +308,6 @@ class Columns:
     times: tuple[str, ...]
     value: str
     group: str | None = None
-    decimal: str = "."
-    cells: CellColumns | None = None
     until: str | None = None
     length: str | None = None  # column with what a reading covers
     rank: str | None = None
@@ -348,7 +325,6 @@ class Columns:
             readings.time_columns,
             column_of(readings.value) or "",
             group,
-            readings.decimal,
             until=readings.until,
             length=length,
             rank=RANK.name if words is not None and words.rank else None,
@@ -357,22 +333,16 @@ class Columns:
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """(setting, column) of each that a setting names, for messages; series of a wide table are none."""
+        """(setting, column) of each that a setting names, for messages."""
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
-        named += [("readings.value", self.value or None), ("group_by", self.group)]
+        named += [("readings.value", self.value), ("group_by", self.group)]
         named += [("readings.until", self.until), ("readings.length", self.length), ("readings.cell", self.rank)]
         return tuple((setting, column) for setting, column in named if column is not None)
 
     @property
-    def values(self) -> tuple[str, ...]:
-        """The columns with values."""
-        return (self.value,) if self.cells is None else self.cells.names
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Each column once."""
-        named = (column for _, column in self.settings)
-        return tuple(dict.fromkeys((*named, *(() if self.cells is None else self.cells.names))))
+        return tuple(dict.fromkeys(column for _, column in self.settings))
 
 
 #: A number, what stands for one, or a date or time in digits or with the name of a month.
@@ -387,28 +357,71 @@ _VALUE = re.compile(
 _SHOWN = 50
 
 
-def missing_column(setting: str, column: str, path: str, available: Sequence[str], *, hidden: bool = False) -> str:
+def missing_column(setting: str, column: str, path: str, available: Sequence[str]) -> str:
     """The message about a column that is not there.
 
     The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
     """
     then = f"change {setting}"
-    if hidden:
-        known = f"{len(available)} columns, whose names are not shown because they may be those of series"
-    elif any(map(_like_a_value, available)):
-        count = f"{len(available)} column{'' if len(available) == 1 else 's'}"
-        known = f"{count}, not shown because some look like values"
+    if any(_VALUE.search(name.strip()) for name in available):
+        known = f"{len(available)} column{'' if len(available) == 1 else 's'}, not shown because some look like values"
         then = f"check that its first line is a header, or {then}"
     else:
-        known = ", ".join(repr(one) for one in list(available)[:_SHOWN]) or "no columns"
+        shown = available if len(available) <= _SHOWN else get_close_matches(column, available, 3) or available[:_SHOWN]
+        known = ", ".join(map(repr, shown)) or "no columns"
         mark = next((one for one in ";\t|," if len(available) == 1 and one in available[0]), None)
         if mark is not None:
             then = f"set source.delimiter to {json.dumps(mark)}"
     return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: {then}"
 
 
-def _like_a_value(name: str) -> bool:
-    return _VALUE.search(name.strip()) is not None
+def named_once(header: Sequence[str]) -> list[str]:
+    """Names that are there once each: a missing one is ``column`` and its number, the second of two ends in ``_1``."""
+    made: list[str] = []
+    for at, name in enumerate(header):
+        one = name.strip() or f"column{at}"
+        made.append(one if one not in made else f"{one}_{sum(other.startswith(one) for other in made)}")
+    return made
+
+
+#: What a column is to be, by the setting that names it.
+_WANTED = {"readings.series": "a name", "readings.value": "a number", "group_by": "a name"}
+
+
+def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
+    """See whether the columns of a file are those of the settings, and of types that can be read.
+
+    Raises:
+        SettingsError: they are not; one line for every column.
+    """
+    problems: list[str] = []
+    for setting, name in columns.settings:
+        places = schema.get_all_field_indices(name)
+        if len(places) > 1:
+            problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
+        elif not places:
+            problems.append(missing_column(setting, name, path, schema.names))
+        elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
+            problems.append(
+                f"{setting}: the column {name!r} of {path} is of type {schema.field(places[0]).type}, which cannot be "
+                f"read as {_WANTED.get(setting, 'a time')}; name another column or convert it"
+            )
+    if problems:
+        raise SettingsError(problems)
+
+
+def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_text_type(kind):
+        return True
+    if _WANTED.get(setting) == "a name":
+        return pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if setting in ("readings.value", "readings.cell", "readings.length"):
+        return number or pa.types.is_null(kind) or (setting == "readings.length" and pa.types.is_duration(kind))
+    clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
+    return number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +431,6 @@ class RawRows:
     columns: dict[str, pa.Array]  # arrays by name, n rows each, of any type
     positions: Ints  # line or row numbers from 1, shape (n,)
     malformed: Ints  # positions of what could not be parsed, shape (m,)
-    cells: CellColumns | None = None
     # how much later than its time each row is, microseconds, shape (n,); ``None`` where none is
     shift: Ints | None = None
 
@@ -572,7 +584,7 @@ class RowDecoder:
     def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
         if self._labels is not None:
             return self._labels.read(column)
-        return read_values(column, self._scale, self.columns.decimal)
+        return read_values(column, self._scale)
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
         column = self.columns.series
@@ -583,13 +595,11 @@ class RowDecoder:
         )
         return (series if self._pseudonyms is None else self._pseudonyms.of(series)), problems
 
-    def _instants(self, raw: RawRows, series: pa.DictionaryArray | None) -> tuple[Ints, list[Problem]]:
-        """The times of rows, and those that have none that can be; lines of all series at once have no ``series``."""
+    def _instants(self, raw: RawRows, series: pa.DictionaryArray) -> tuple[Ints, list[Problem]]:
+        """The times of rows, and those that have none that can be."""
         order: Order | None = None
         if self._order is not None:
-            names, codes = [""], np.zeros(len(raw.positions), dtype=np.int64)
-            if series is not None:
-                names, codes = series.dictionary.to_pylist(), series.indices.to_numpy(zero_copy_only=False)
+            names, codes = series.dictionary.to_pylist(), series.indices.to_numpy(zero_copy_only=False)
             order = partial(self._order.second, names, codes)
         times, problems = self._times.read([raw.columns[one] for one in self.columns.times], order)
         if raw.shift is not None:
@@ -638,208 +648,3 @@ def first_of_each_row(problems: list[Problem]) -> list[Problem]:
         if fresh.any():
             firsts.append(Problem(fresh, reason))
     return firsts
-
-
-#: A time of the day: 0:30, 00:30:00, 12.30 am, 0030, or the first of two, as in 00:00-00:30.
-_CLOCK = re.compile(
-    r"(?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.]00)?(?: ?(?P<half>am|pm))?(?: ?(?:-|\u2013|to) ?\d.*)?"
-    r"|(?P<hours>\d{2})(?P<minutes>\d{2})",
-    re.IGNORECASE,
-)
-
-
-def clock_time(name: str) -> int | None:
-    """Microseconds since midnight of a time of the day that a column is named by; ``None`` for other names."""
-    found = _CLOCK.fullmatch(name.strip())
-    if found is None:
-        return None
-    hour, minute = int(found["hour"] or found["hours"] or 0), int(found["minute"] or found["minutes"] or 0)
-    if found["half"]:
-        if not 1 <= hour <= 12:  # noqa: PLR2004 - hours of half a day
-            return None
-        hour = hour % 12 + 12 * (found["half"].lower() == "pm")
-    of_day = (hour * 60 + minute) * MINUTE_US
-    return of_day if minute < 60 and of_day <= DAY_US else None  # noqa: PLR2004 - minutes of an hour
-
-
-def clock_columns(names: Sequence[str]) -> list[int]:
-    """Places of the names that are times of the day.
-
-    Four digits may as well be a year. They are a time only where all times are written so, evenly over a whole day.
-    """
-    found = [at for at, name in enumerate(names) if clock_time(name) is not None]
-    others = [at for at in found if not names[at].strip().isdecimal()]
-    if len(others) == len(found):
-        return found
-    times = clock_times([names[at] for at in found])
-    steps = np.diff(times)
-    is_day = len(steps) > 0 and bool((steps == steps[0]).all()) and len(times) * int(steps[0]) == DAY_US
-    return found if is_day and not others else others
-
-
-def clock_times(names: Sequence[str]) -> Ints:
-    """Microseconds since midnight of each column of times; a last midnight is that at the end of the day."""
-    found = np.array([clock_time(name) or 0 for name in names], dtype=np.int64)
-    if len(found) > 1 and found[-1] == 0:
-        found[-1] = DAY_US
-    return found
-
-
-def _times_problem(names: Sequence[str], numbers: Ints, header: Sequence[str], path: str) -> str | None:
-    times = clock_columns(names)
-    if not times:
-        return (
-            f"readings.wide: {path} has no column named by a time such as 00:30 among its {len(header)}; check the "
-            "header, or readings.wide"
-        )
-    if len(times) < len(names):
-        first = min(set(range(len(names))) - set(times))
-        return (
-            f"readings.wide: {len(names) - len(times)} of the {len(header)} columns of {path} are no times of the day "
-            f"from 00:00 to 24:00, as column {numbers[first]}; name those that are none in readings.wide.without, and "
-            "write times with a colon unless all are four digits, evenly over a whole day"
-        )
-    falls = np.flatnonzero(np.diff(clock_times(names)) <= 0)
-    if len(falls):
-        return (
-            f"readings.wide: column {numbers[falls[0] + 1]} of the {len(header)} of {path} is of no later time of the "
-            "day than the column of a time before it; order the columns by time, each time once, with a midnight that "
-            "ends the day last"
-        )
-    return None
-
-
-def wide_columns(wide: Wide, columns: Columns, header: Sequence[str], path: str) -> CellColumns:
-    """The columns of values of a table.
-
-    A name of a column may be that of a person, so no message has one that is not in the settings.
-
-    Raises:
-        SettingsError: a column that the settings name is missing or there twice; there are no columns of values, too
-            many, or several of one name; or a column is to be a time, and is none or not later than the one before.
-    """
-    places = defaultdict[str, list[int]](list)
-    for number, name in enumerate(header, 1):
-        places[name.strip()].append(number)
-    named = [*columns.settings, *(("readings.wide.without", one) for one in wide.without)]
-    problems = [
-        missing_column(setting, name, path, header, hidden=True)
-        for setting, name in named
-        if name.strip() not in places
-    ]
-    problems += [
-        f"{setting}: {path} has {len(found)} columns {name!r}; rename all but one"
-        for setting, name in columns.settings
-        if len(found := places.get(name.strip(), [])) > 1
-    ]
-    if problems:
-        raise SettingsError(problems)
-    others = {name.strip() for _, name in named}
-    of_series = wide.columns == "series"
-    chosen = [numbers for name, numbers in places.items() if name and name not in others]
-    if not chosen:
-        raise SettingsError(
-            f"readings.wide: {path} has no column beside those that other settings name among its {len(header)}; "
-            "check the header, or readings.wide"
-        )
-    many = sum(map(len, chosen))
-    if many > wide.most_columns:
-        raise SettingsError(
-            f"readings.wide: {path} has {many:,} columns of values, more than {wide.most_columns:,}, the limit of "
-            "readings.wide.most_columns; raise it if the workers have the memory, or make a row of each reading"
-        )
-    twice = [numbers for numbers in chosen if len(numbers) > 1]
-    if twice:
-        raise SettingsError(
-            f"readings.wide: {sum(map(len, twice))} of the {len(header)} columns of {path} have the name of "
-            f"another one, as {twice[0][0]} and {twice[0][1]}; rename them, or name them in readings.wide.without"
-        )
-    numbers = np.array([one for (one,) in chosen], dtype=np.int64)
-    names = tuple(header[one - 1] for (one,) in chosen)
-    problem = None if of_series else _times_problem(names, numbers, header, path)
-    if problem is not None:
-        raise SettingsError(problem)
-    return CellColumns(names, numbers, clock_times(() if of_series else names))
-
-
-class WideRows(RowDecoder):
-    """Lines of a wide table to readings, by the settings."""
-
-    def __init__(
-        self, readings: Readings, *, timezone: str = "UTC", group: str | None = None, labels: Labels | None = None
-    ) -> None:
-        self._of_series = readings.wide is None or readings.wide.columns == "series"
-        if self._of_series and group is not None:
-            raise SettingsError(
-                f"group_by names the column {group!r}, and a line of a wide table of series is of all of them; "
-                "name the groups in a roster file"
-            )
-        super().__init__(readings, timezone=timezone, group=group, labels=labels)
-        self._made: tuple[CellColumns, pa.DictionaryArray] | None = None
-
-    def decode(self, raw: RawRows) -> Decoded:
-        """Decode some lines; the time this takes in Python does not depend on how many they are."""
-        rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
-        lines, cells = len(raw.positions), raw.cells
-        if not lines or cells is None:
-            return Decoded(None, 0, tuple(rejects))
-        width = len(cells.names)
-        dates = [raw.columns[one] for one in self.columns.times]
-        if self._of_series:
-            each = self._series_of(cells)
-            series = each.take(pa.array(np.repeat(np.arange(width), lines)))
-            stamps, problems = self._instants(raw, None)
-            times, wrong, groups = np.tile(stamps, width), list[Problem](), list[pa.DictionaryArray]()
-        else:
-            each, problems = self._series(raw)
-            grouped, more = self._groups(raw)
-            below = pa.array(np.tile(np.arange(lines), width))
-            series, groups = each.take(below), [one.take(below) for one in grouped]
-            stamps, days, skipped = self._times.read_days(dates, cells.of_day_us)
-            times, wrong = stamps.ravel(), [Problem(skipped.ravel(), RejectReason.NONEXISTENT_LOCAL_TIME)]
-            problems = [*problems, *days, *more]
-        good = np.ones(lines, dtype=np.bool_)
-        for bad, reason in first_of_each_row(problems):
-            rejects.append(Rejects(reason, raw.positions[bad]))
-            good &= ~bad
-        values, more = self._values([raw.columns[name] for name in cells.names])
-        empty = np.zeros(lines * width, dtype=np.bool_)
-        for bad, reason in more:
-            if reason is RejectReason.MISSING_VALUE:
-                empty |= bad
-            else:
-                wrong.append(Problem(bad, reason))
-        keep = np.tile(good, width) & ~empty
-        for bad, reason in first_of_each_row([Problem(one.rows & keep, one.reason) for one in wrong]):
-            rejects += _of_columns(bad.reshape(width, lines), reason, raw.positions, cells)
-            keep &= ~bad
-        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
-        arrays = [series, _utc(times), pa.array(values), *groups]
-        return _decoded(arrays, schema, times, np.tile(raw.positions, width), keep, rejects)
-
-    def _series_of(self, cells: CellColumns) -> pa.DictionaryArray:
-        """The series of each column, under its pseudonym where there are pseudonyms; made once for a file."""
-        if self._made is None or self._made[0] is not cells:
-            numbers = pa.array(np.arange(len(cells.names), dtype=np.int32))
-            each = pa.DictionaryArray.from_arrays(numbers, pa.array(cells.names, pa.utf8()))
-            self._made = (cells, each if self._pseudonyms is None else self._pseudonyms.of(each))
-        return self._made[1]
-
-    def _values(self, columns: list[pa.Array]) -> tuple[Floats, list[Problem]]:
-        kind = columns[0].type
-        if not pa.types.is_dictionary(kind) and all(column.type == kind for column in columns):
-            return self._read(pa.concat_arrays(columns))
-        lines, problems = len(columns[0]), list[Problem]()
-        values = np.zeros((len(columns), lines))
-        for at, column in enumerate(columns):
-            values[at], more = self._read(column)
-            for bad, reason in more:
-                rows = np.zeros((len(columns), lines), dtype=np.bool_)
-                rows[at] = bad
-                problems.append(Problem(rows.ravel(), reason))
-        return values.ravel(), problems
-
-
-def _of_columns(bad: Bools, reason: RejectReason, positions: Ints, cells: CellColumns) -> Iterator[Rejects]:
-    for at in np.flatnonzero(bad.any(axis=1)).tolist():
-        yield Rejects(reason, positions[bad[at]], column=int(cells.numbers[at]))

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import DAY_US, MINUTE_US, local_of, offsets_between
+from ...schemas.slots import MINUTE_US, offsets_between
 from ..common.batches import HIGHEST_US, LOWEST_US, Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
 
 _MONTH_NAMES = (
@@ -48,7 +48,6 @@ _DIRECTIVES = {
     "b": f"(?P<month_short>{'|'.join(_MONTHS)})",
     "B": f"(?P<month_name>{'|'.join(_MONTH_NAMES)})",
     "d": r"(?P<day>[ \d]?\d)",
-    "j": r"(?P<day_of_year>\d{1,3})",
     "H": r"(?P<hour>\d{1,2})",
     "I": r"(?P<hour12>\d{1,2})",
     "p": r"(?P<half>am|pm)",
@@ -122,9 +121,8 @@ class TimePattern:
             named & {"year", "year2"},
             {"hour", "hour12"},
         )
-        by_month = len(months) == 1 and "day" in named
-        if len(years) != 1 or by_month == ("day_of_year" in named) or len(months) > 1 or hours <= named:
-            raise ValueError(f"{format_!r} does not say one date; use %Y with %m and %d (or %b, %B), or %Y with %j")
+        if len(years) != 1 or len(months) != 1 or "day" not in named or hours <= named:
+            raise ValueError(f"{format_!r} does not say one date; use %Y with %m and %d (or %b, %B)")
         if ("hour12" in named) != ("half" in named):
             raise ValueError(f"{format_!r} needs both %I and %p, or %H")
         return cls(expression)
@@ -144,10 +142,7 @@ class TimePattern:
         else:
             short = number("year2")
             year = np.where(short < _PIVOT, 2000 + short, 1900 + short)
-        if "day_of_year" in part:
-            days, inside = _by_day_of_year(year, number("day_of_year"))
-        else:
-            days, inside = _by_month(year, _month(part, rows), number("day"))
+        days, inside = _by_month(year, _month(part, rows), number("day"))
         hour = number("hour")
         inside &= hour < 24  # noqa: PLR2004 - hours of a day
         if "hour12" in part:
@@ -190,15 +185,6 @@ def _by_month(year: Ints, month: Ints, day: Ints) -> tuple[Ints, Bools]:
     first = (np.where(inside, year, 1970) - 1970) * 12 + np.where(inside, month, 1) - 1
     start = first.astype("M8[M]").astype("M8[D]").astype(np.int64)
     length = (first + 1).astype("M8[M]").astype("M8[D]").astype(np.int64) - start
-    return start + day - 1, inside & (day <= length)
-
-
-def _by_day_of_year(year: Ints, day: Ints) -> tuple[Ints, Bools]:
-    """The same from the number of the day in its year."""
-    inside = (year >= 1) & (day >= 1)
-    first = np.where(inside, year, 1970) - 1970
-    start = first.astype("M8[Y]").astype("M8[D]").astype(np.int64)
-    length = (first + 1).astype("M8[Y]").astype("M8[D]").astype(np.int64) - start
     return start + day - 1, inside & (day <= length)
 
 
@@ -335,39 +321,6 @@ class TimeReader:
         return utc, _problems(
             (~stamps.good, RejectReason.UNPARSABLE_TIME), (skipped, RejectReason.NONEXISTENT_LOCAL_TIME)
         )
-
-    def read_days(self, columns: Sequence[pa.Array], of_day_us: Ints) -> tuple[Ints, list[Problem], Bools]:
-        """Read the columns of a date, and place times of its day by the clock of the zone.
-
-        A date with an offset is that of the zone's clock at its instant. A date that is not the beginning of a day is
-        none: its time would move all times of the day.
-
-        Args:
-            columns: arrays of n rows each, which are joined with a blank.
-            of_day_us: microseconds since midnight on the clock, shape (m,).
-
-        Returns:
-            Microseconds since the epoch, shape (m, n); the rows without a date, whose instants mean nothing; and the
-            local times that were skipped by a clock change, shape (m, n).
-        """
-        stamps = self._stamps_of(columns)
-        dates, begins = self._dates(np.where(stamps.good, stamps.stamp_us, 0), stamps.zoned)
-        good = stamps.good & begins
-        local = np.where(good, dates, 0)[None, :] + of_day_us[:, None]
-        utc, skipped = self._clock.to_utc(local.ravel())
-        problems = _problems((~good, RejectReason.UNPARSABLE_TIME))
-        return utc.reshape(local.shape), problems, skipped.reshape(local.shape) & good
-
-    def _dates(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
-        """The local midnights of stamps, and which stamps are the beginning of a local day."""
-        if not zoned.any():
-            dates = stamp_us // DAY_US
-            return dates * DAY_US, dates * DAY_US == stamp_us
-        local = np.where(zoned, local_of(self.timezone, stamp_us), stamp_us)
-        # a clock that is set forward at midnight begins the day at another time
-        before = np.where(zoned, local_of(self.timezone, stamp_us - 1), stamp_us - 1)
-        dates = local // DAY_US
-        return dates * DAY_US, (dates * DAY_US == local) | (before // DAY_US < dates)
 
     def _stamps_of(self, columns: Sequence[pa.Array]) -> Stamps:
         column = columns[0] if len(columns) == 1 else _joined(columns)

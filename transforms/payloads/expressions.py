@@ -292,7 +292,7 @@ class Expressions:
         self.needs_payload = "payload" in named or whole
         self._beside = [name for name in NAMES[1:] if name in named or whole]
         self._has_units, self._has_group = readings.units is not None, group is not None
-        self._wanted, self._decimal = readings.unit.strip(), readings.decimal
+        self._wanted, self._decimal = readings.unit.strip(), "."
         # fields of units that the settings look at themselves
         self._apart = _all_names(trees["series"]) & FIELDS
         chosen = [self._each, *where, *([] if self._of is None else [self._of])]

@@ -411,7 +411,6 @@ class Mapping:
             where=tuple(map(tuple, where)),
             beside=tuple(one for one in readings.conditions if one.place.steps is None),
             wanted=readings.unit.strip(),
-            decimal=readings.decimal,
             unpacks=any(step in UNPACKED for steps in paths for step in steps),
         )
 

@@ -1,8 +1,7 @@
-"""Files of any format as rows of all their columns, for a SELECT.
+"""Files of any format as rows: the columns that readings are made of, or all of them for a SELECT.
 
-Columns of CSV, JSON and NEM12 are text as it stands in the file; those of Parquet and Avro have their own types. What
-is no row, such as a line with another number of fields, is malformed by its line and costs itself. A column without a
-name is called ``column`` and its number from 0; of two columns of one name the second has ``_1`` at its end.
+Of all columns those of CSV, JSON and NEM12 are text as it stands in the file; those of Parquet and Avro have their own
+types. What is no row, such as a line with another number of fields, is malformed by its line and costs itself.
 
 ``json``
     one document: an array is a row an element, an object one row (``unnest(results::json[])`` makes rows of its array)
@@ -15,9 +14,7 @@ name is called ``column`` and its number from 0; of two columns of one name the 
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,104 +22,14 @@ import pyarrow as pa
 
 from ..formats import avro as avro_files
 from ..formats import csv as csv_files
-from ..formats import jsonl as json_lines
+from ..formats import jsonl as json_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import LineBlock, SourceFileError, open_bytes, open_text, text_blocks
+from ..formats.lines import Layout, text_blocks
+from ..formats.paths import SourceFileError, open_bytes, open_text
 from ..formats.rows import Columns, RawRows
 
 _UTC = pa.timestamp("us", tz="UTC")
-_NONE = np.empty(0, dtype=np.int64)
-#: Bytes of a document, which is held as a whole.
-_LARGEST_DOCUMENT = 1 << 28
 _BATCH_ROWS = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the text of files is laid out."""
-
-    delimiter: str = ","
-    encoding: str = "utf-8"
-    skip: int = 0  # lines before the names of the columns
-    names: tuple[str, ...] = ()  # of the columns, where the file has no line of them
-    block_bytes: int = 1 << 23
-
-
-def named(header: Sequence[str]) -> list[str]:
-    """Names that are there once each."""
-    made: list[str] = []
-    for at, name in enumerate(header):
-        one = name.strip() or f"column{at}"
-        made.append(one if one not in made else f"{one}_{sum(other.startswith(one) for other in made)}")
-    return made
-
-
-def csv_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:
-    """Lines of CSV; a first line ``sep=;`` is passed over."""
-    form: csv_files.CsvForm | None = None
-    skip = layout.skip
-    for whole in text_blocks(stream, path, layout.block_bytes):
-        block = whole
-        while form is None and block.data:
-            line, _, rest = block.data.partition(b"\n")
-            line = line.removesuffix(b"\r")
-            if skip:
-                skip -= 1
-            elif block.first_line == 1 and line.lower().startswith(b"sep="):
-                pass
-            elif layout.names:
-                form = _form(layout.names, layout.delimiter)
-                break
-            elif line:
-                form = _form(named(csv_files.header_names(line, path, layout.delimiter)), layout.delimiter)
-            block = LineBlock(block.first_line + 1, rest)
-        if form is not None and (block.data or not whole.data):
-            yield from csv_files.block_rows(block, form)
-
-
-def _form(names: Sequence[str], delimiter: str) -> csv_files.CsvForm:
-    fields = [str(at) for at in range(len(names))]
-    types = dict.fromkeys(fields, pa.utf8())
-    at = {name: number for number, name in enumerate(names)}
-    return csv_files.CsvForm(len(names), at, (), fields, (types,), delimiter, ".", 0, 0)
-
-
-def json_line_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:
-    """Objects of JSON Lines: the keys of the first block are the columns, what is no text is written as JSON."""
-    names: list[str] | None = None
-    for block in text_blocks(stream, path, layout.block_bytes):
-        lines = block.data.split(b"\n")[:-1] if block.data else [b"!"]
-        found = [(number, json_lines.object_of(line)) for number, line in enumerate(lines, block.first_line) if line]
-        objects = [(number, one) for number, one in found if one is not None]
-        names = names or list(dict.fromkeys(key for _, one in objects for key in one))
-        lost = [number for number, one in found if one is None]
-        yield _of_objects([one for _, one in objects], [number for number, _ in objects], names, lost)
-
-
-def json_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:  # noqa: ARG001 - as the others
-    """A document of JSON."""
-    data = stream.read(_LARGEST_DOCUMENT + 1)
-    if len(data) > _LARGEST_DOCUMENT:
-        raise SourceFileError(f"file {path} is a document of over {_LARGEST_DOCUMENT:,} bytes; write it as JSON Lines")
-    found = json_lines.value_of(data.removeprefix(b"\xef\xbb\xbf"))
-    elements = found if isinstance(found, list) else [found]
-    if found is None:
-        raise SourceFileError(f"file {path} is no document of JSON; check that it is whole")
-    objects = [(at, one) for at, one in enumerate(elements, 1) if isinstance(one, dict)]
-    lost = [at for at, one in enumerate(elements, 1) if not isinstance(one, dict)]
-    names = list(dict.fromkeys(key for _, one in objects for key in one))
-    yield _of_objects([one for _, one in objects], [at for at, _ in objects], names, lost)
-
-
-def _of_objects(objects: list[Any], positions: list[int], names: list[str], lost: list[int]) -> RawRows:
-    columns = {name: pa.array([_text(one.get(name)) for one in objects], pa.utf8()) for name in names}
-    return RawRows(columns, np.array(positions, dtype=np.int64), np.array(lost, dtype=np.int64))
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
-    return json.dumps(value)
 
 
 def nem12_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:
@@ -253,49 +160,64 @@ def _lines(stream: BinaryIO, path: str, layout: Layout) -> Iterator[tuple[int, s
             yield number, line.decode("utf-8", "replace").strip()
 
 
-def parquet_rows(path: str, groups: tuple[int, int, int] | None, batch_rows: int) -> Iterator[RawRows]:
-    """Row groups of Parquet, or all of them."""
-    file = parquet_files.open_parquet(path, Columns(None, (), ""))
-    try:
-        names = Columns(None, tuple(file.schema_arrow.names), "")
-        whole = groups or (0, file.metadata.num_row_groups, 0)
-        yield from parquet_files.parquet_rows(file, path, names, whole, batch_rows)
-    finally:
-        parquet_files.close_parquet(file)
-
-
-def avro_rows(path: str, batch_rows: int) -> Iterator[RawRows]:
-    """Records of an Avro container: its fields that hold single values."""
-    with open_bytes(path) as stream:
-        yield from avro_files.avro_rows(stream, path, avro_files.single_values, batch_rows)
-
-
-#: Formats that are read from a stream.
-_STREAMS: dict[str, Callable[[BinaryIO, str, Layout], Iterator[RawRows]]] = {
-    "csv": csv_rows,
-    "jsonl": json_line_rows,
-    "json": json_rows,
+#: Formats of records that are always read whole.
+_RECORDS: dict[str, Callable[[BinaryIO, str, Layout], Iterator[RawRows]]] = {
+    "json": lambda stream, path, _: json_files.document_rows(stream, path),
     "nem12": nem12_rows,
     "greenbutton": green_button_rows,
 }
 
 
-def rows_of(path: str, kind: str, layout: Layout, groups: tuple[int, int, int] | None, rows: int) -> Iterator[RawRows]:
-    """The rows of a file with all its columns.
+def columns_of(path: str, kind: str, layout: Layout) -> pa.Schema | None:
+    """The columns of a file and their types; ``None`` for one without a line.
 
     Raises:
         SourceFileError: it cannot be read, or is not of its kind.
         SettingsError: it has no line of names.
     """
     if kind == "parquet":
-        yield from parquet_rows(path, groups, rows)
+        with parquet_files.opened(path) as file:
+            return file.schema_arrow
+    if kind == "avro":
+        with open_bytes(path) as stream:
+            return avro_files.columns_of(stream, path)
+    with open_text(path, layout.encoding) as stream:
+        if kind == "csv":
+            names = csv_files.header_of(stream, path, layout)
+        elif kind == "jsonl":
+            names = json_files.keys_of(stream, path)
+        else:
+            first = next((raw for raw in _RECORDS[kind](stream, path, layout) if raw.columns), None)
+            return None if first is None else pa.schema([(name, one.type) for name, one in first.columns.items()])
+    return None if names is None else pa.schema([(name, pa.utf8()) for name in names])
+
+
+def rows_of(
+    path: str, kind: str, layout: Layout, columns: Columns | None = None, batch_rows: int = 1 << 17
+) -> Iterator[RawRows]:
+    """The rows of a file: the columns that readings are made of, or all of them.
+
+    Raises:
+        SourceFileError: it cannot be read, or is not of its kind.
+        SettingsError: it has no line of names.
+    """
+    if kind == "parquet":
+        with parquet_files.opened(path, columns) as file:
+            every = (0, file.metadata.num_row_groups, 0)
+            yield from parquet_files.parquet_rows(file, path, columns, every, batch_rows)
     elif kind == "avro":
-        yield from avro_rows(path, rows)
+        with open_bytes(path) as stream:
+            yield from avro_files.avro_rows(stream, path, columns, batch_rows)
     else:
         with open_text(path, layout.encoding) as stream:
-            yield from _STREAMS[kind](stream, path, layout)
+            yield from rows_in(stream, path, kind, layout, columns)
 
 
-def rows_in(stream: BinaryIO, name: str, kind: str, layout: Layout) -> Iterator[RawRows]:
+def rows_in(stream: BinaryIO, name: str, kind: str, layout: Layout, columns: Columns | None) -> Iterator[RawRows]:
     """The same of text that is open."""
-    yield from _STREAMS[kind](stream, name, layout)
+    if kind == "csv":
+        yield from csv_files.csv_rows(stream, name, layout, columns)
+    elif kind == "jsonl":
+        yield from json_files.json_line_rows(stream, name, layout, columns)
+    else:
+        yield from _RECORDS[kind](stream, name, layout)

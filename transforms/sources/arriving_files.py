@@ -24,8 +24,8 @@ from typing import Any
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
+from ..formats.lines import LONGEST_LINE
 from ..formats.paths import (
-    LONGEST_LINE,
     NoRightsError,
     SourceFileError,
     fixed_folder,

@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import io
 import zlib
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
@@ -35,7 +34,6 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam import typehints
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PBegin, TaggedOutput
@@ -50,26 +48,23 @@ from ...schemas.settings.mappings import Readings, columns_problems
 from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
-from ..formats import avro as avro_files
-from ..formats import csv as csv_files
-from ..formats import jsonl as jsonl_files
 from ..formats import parquet as parquet_files
-from ..formats.paths import SourceFileError, expand, open_bytes, open_text, stamp_of, unchanged
+from ..formats.csv import check_delimiter
+from ..formats.lines import Layout
+from ..formats.paths import SourceFileError, expand, stamp_of, unchanged
 from ..formats.rows import (
     UNTIL,
-    CellColumns,
     Columns,
     Labels,
     RawRows,
     RowDecoder,
     RowReader,
-    WideRows,
+    check_columns,
     earliest_of,
-    missing_column,
-    wide_columns,
+    named_once,
 )
 from ..readings.slots import Words, slot_readings
-from ..readings.tables import Layout, rows_in, rows_of
+from ..readings.tables import columns_of, rows_in, rows_of
 
 if TYPE_CHECKING:
     from ..formats.rows import Decoded
@@ -78,9 +73,6 @@ if TYPE_CHECKING:
 
 #: Bytes of text that are parsed at a time, for each row of a batch.
 _LINE_BYTES = 64
-
-#: The same of the cells of a wide table.
-_CELL_BYTES = 8
 
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
@@ -137,31 +129,12 @@ class FileDecoder:
 
     def rows(self) -> RowReader:
         """What turns raw rows into readings."""
-        if self.readings.wide is not None:
-            return WideRows(self.readings, timezone=self.timezone, group=self.group, labels=self.labels)
         return RowDecoder(self.readings, timezone=self.timezone, group=self.group, labels=self.labels, words=self.words)
 
     @property
     def in_order(self) -> bool:
         """Whether the rows of a file are read one after the other, and each file by a decoder of its own."""
         return self.readings.ambiguous == "in-order"
-
-    def tasks(self, path: str) -> list[FileTask]:
-        """Check a file's columns and cut it into parts; a file without rows has none.
-
-        Raises:
-            SettingsError: it lacks a column.
-            SourceFileError: it cannot be read.
-        """
-        return self._form.tasks(path)
-
-    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
-        """Parse a part of the source."""
-        return self._form.rows(task, parquet)
-
-    def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Parse whole lines of text, CSV with its header first."""
-        return self._form.lines(data, name)
 
     @cached_property
     def select(self) -> Select | None:
@@ -172,182 +145,64 @@ class FileDecoder:
             from ..readings.select import Select  # noqa: PLC0415 - DuckDB, which plain columns do without
         except ModuleNotFoundError:
             raise SettingsError("readings is a SELECT, which DuckDB evaluates: install quiltstream[sql]") from None
-        return Select(self.readings.select, self.rows().columns.names)
+        return Select(self.readings.select, self._made.names)
 
     @cached_property
-    def _form(self) -> _Format:
-        plain = self.readings.select is None and not self.skip and not self.names
-        return (_FORMATS.get(self.format, _AllColumns) if plain else _AllColumns)(self)
+    def _made(self) -> Columns:
+        """The columns of readings, in a file or as the SELECT makes them."""
+        return self.rows().columns
 
-
-class _Format(ABC):
-    """How a decoder checks and parses the files of a format."""
-
-    def __init__(self, decoder: FileDecoder) -> None:
-        self._decoder = decoder
-        self._columns = decoder.rows().columns
-
-    @abstractmethod
-    def tasks(self, path: str) -> list[FileTask]:
-        """See :meth:`FileDecoder.tasks`."""
-
-    @abstractmethod
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:
-        """Parse a part; of Parquet by the file that is open already, if one is."""
-
-    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        """Parse whole lines of text, which standard input has: settings allow it CSV and JSON Lines alone."""
-        raise NotImplementedError
-
-    def _columns_of(self, header: Sequence[str], path: str) -> Columns:
-        wide = self._decoder.readings.wide
-        if wide is None:
-            return self._columns
-        return replace(self._columns, cells=wide_columns(wide, self._columns, header, path))
-
-
-class _Parquet(_Format):
-    def tasks(self, path: str) -> list[FileTask]:
-        with self._file(path, None) as file:
-            columns = self._columns_of(file.schema_arrow.names, path)
-            parquet_files.check_columns(file.schema_arrow, path, columns)
-            in_order = self._decoder.in_order
-            rows = file.metadata.num_rows + 1 if in_order else _TASK_BATCHES * self._batch_rows(columns.cells)
-            return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
-
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:
-        with self._file(task.path, opened) as file:
-            columns = self._columns_of(file.schema_arrow.names, task.path)
-            rows = self._batch_rows(columns.cells)
-            yield from _with_cells(
-                parquet_files.parquet_rows(file, task.path, columns, task.groups, rows), columns.cells
-            )
-
-    def _batch_rows(self, cells: CellColumns | None) -> int:
-        """Rows that hold the readings of a batch, about."""
-        return max(1, self._decoder.batch_rows // (1 if cells is None else len(cells.names)))
-
-    @contextmanager
-    def _file(self, path: str, opened: Any) -> Generator[Any]:
-        """The file that is open already, or one for this use only."""
-        file = parquet_files.open_parquet(path, self._columns) if opened is None else opened
-        try:
-            yield file
-        finally:
-            if opened is None:
-                parquet_files.close_parquet(file)
-
-
-class _Avro(_Format):
-    def tasks(self, path: str) -> list[FileTask]:
-        with open_bytes(path) as stream:
-            avro_files.check_columns(stream, path, self._columns)
-        return [FileTask(path)]
-
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
-        with open_bytes(task.path) as stream:
-            yield from avro_files.avro_rows(stream, task.path, self._columns, self._decoder.batch_rows)
-
-
-class _Jsonl(_Format):
-    def tasks(self, path: str) -> list[FileTask]:
-        with open_text(path, self._decoder.encoding) as stream:
-            jsonl_files.check_columns(stream, path, self._columns)
-        return [FileTask(path)]
-
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
-        size = self._decoder.batch_rows * _LINE_BYTES
-        with open_text(task.path, self._decoder.encoding) as stream:
-            yield from jsonl_files.jsonl_rows(stream, task.path, self._columns, size)
-
-    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        return jsonl_files.jsonl_rows(io.BytesIO(data), name, self._columns, len(data) + 1)
-
-
-class _Csv(_Format):
-    def tasks(self, path: str) -> list[FileTask]:
-        columns, decoder = self._columns_in(path), self._decoder
-        if columns is None:
-            return []
-        with open_text(path, decoder.encoding) as stream:
-            return [FileTask(path)] if csv_files.check_columns(stream, path, columns, decoder.delimiter) else []
-
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
-        columns, decoder = self._columns_in(task.path), self._decoder
-        if columns is None:
-            return
-        with open_text(task.path, decoder.encoding) as stream:
-            size = decoder.batch_rows * (_CELL_BYTES if columns.cells else _LINE_BYTES)
-            rows = csv_files.csv_rows(stream, task.path, columns, decoder.delimiter, size)
-            yield from _with_cells(rows, columns.cells)
-
-    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        columns, delimiter = self._columns, self._decoder.delimiter
-        if self._decoder.readings.wide is not None:
-            columns = self._columns_of(csv_files.header_of(io.BytesIO(data), name, delimiter) or [], name)
-        rows = csv_files.csv_rows(io.BytesIO(data), name, columns, delimiter, len(data) + 1)
-        return _with_cells(rows, columns.cells)
-
-    def _columns_in(self, path: str) -> Columns | None:
-        """The columns of a file, whose header is read only where it says what they are; none where it has no line."""
-        if self._decoder.readings.wide is None:
-            return self._columns
-        with open_text(path, self._decoder.encoding) as stream:
-            header = csv_files.header_of(stream, path, self._decoder.delimiter)
-        return None if header is None else self._columns_of(header, path)
-
-
-class _AllColumns(_Format):
-    """Reads all columns of a file: for a SELECT, and where the format is one that has no faster way."""
+    @property
+    def _wanted(self) -> Columns | None:
+        return self._made if self.readings.select is None else None
 
     @cached_property
     def _layout(self) -> Layout:
-        one = self._decoder
-        return Layout(one.delimiter, one.encoding, one.skip, one.names, one.batch_rows * _LINE_BYTES)
+        return Layout(self.delimiter, self.encoding, self.skip, self.names, self.batch_rows * _LINE_BYTES)
 
     def tasks(self, path: str) -> list[FileTask]:
-        head = next(
-            (raw for raw in rows_of(path, self._decoder.format, self._layout, None, 1_000) if raw.columns), None
-        )
-        if head is None:
+        """Check a file's columns and cut it into parts; a file without rows has none.
+
+        Raises:
+            SettingsError: it lacks a column.
+            SourceFileError: it cannot be read.
+        """
+        if self.format == "parquet":
+            with parquet_files.opened(path, self._wanted) as file:
+                self._check(file.schema_arrow, path)
+                rows = file.metadata.num_rows + 1 if self.in_order else _TASK_BATCHES * self.batch_rows
+                return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
+        columns = columns_of(path, self.format, self._layout)
+        if columns is None:
             return []
-        if self._decoder.select is not None:
-            arrays = head.columns
-            self._decoder.select.check(pa.schema([(name, one.type) for name, one in arrays.items()]), path)
-        else:
-            problems = [
-                missing_column(setting, column, path, list(head.columns))
-                for setting, column in self._columns.settings
-                if column not in head.columns
-            ]
-            if problems:
-                raise SettingsError(problems)
-        if self._decoder.format != "parquet":
-            return [FileTask(path)]
-        with open_bytes(path) as stream:
-            file = pq.ParquetFile(stream)
-            rows = file.metadata.num_rows + 1 if self._decoder.in_order else _TASK_BATCHES * self._decoder.batch_rows
-            return [FileTask(path, groups) for groups in parquet_files.row_groups(file, rows)]
+        self._check(columns, path)
+        return [FileTask(path)]
 
-    def rows(self, task: FileTask, opened: Any) -> Iterator[RawRows]:  # noqa: ARG002 - as above
-        groups = task.groups if self._decoder.format == "parquet" else None
-        return self._read(
-            rows_of(task.path, self._decoder.format, self._layout, groups, self._decoder.batch_rows), task.path
-        )
+    def _check(self, columns: pa.Schema, path: str) -> None:
+        if self.select is None:
+            check_columns(columns, path, self._made)
+        elif self.format != "avro":  # whose types are those of its values
+            self.select.check(pa.schema(list(zip(named_once(columns.names), columns.types, strict=True))), path)
 
-    def lines(self, data: bytes, name: str) -> Iterator[RawRows]:
-        return self._read(rows_in(io.BytesIO(data), name, self._decoder.format, self._layout), name)
+    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
+        """Parse a part of the source; of Parquet by the file that is open already, if one is."""
+        if self.format != "parquet":
+            rows = rows_of(task.path, self.format, self._layout, self._wanted, self.batch_rows)
+            yield from self._selected(rows, task.path)
+            return
+        with parquet_files.opened(task.path, self._wanted) if parquet is None else nullcontext(parquet) as file:
+            rows = parquet_files.parquet_rows(file, task.path, self._wanted, task.groups, self.batch_rows)
+            yield from self._selected(rows, task.path)
 
-    def _read(self, rows: Iterator[RawRows], path: str) -> Iterator[RawRows]:
-        select = self._decoder.select
+    def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
+        """Parse whole lines of text, CSV with its header first."""
+        layout = replace(self._layout, block_bytes=len(data) + 1)
+        return self._selected(rows_in(io.BytesIO(data), name, self.format, layout, self._wanted), name)
+
+    def _selected(self, rows: Iterator[RawRows], path: str) -> Iterator[RawRows]:
+        select = self.select
         return rows if select is None else (select.rows(raw, path) for raw in rows)
 
-
-def _with_cells(rows: Iterator[RawRows], cells: CellColumns | None) -> Iterator[RawRows]:
-    return rows if cells is None else (replace(one, cells=cells) for one in rows)
-
-
-_FORMATS: dict[str, type[_Format]] = {"parquet": _Parquet, "avro": _Avro, "jsonl": _Jsonl, "csv": _Csv}
 
 REJECTED = "rejected"
 #: Bytes of a file that a thread is not worth: starting one takes longer than the file, and a source may have 100,000.
@@ -548,7 +403,8 @@ class DecodeFiles(beam.DoFn):
             return None
         if self._open is None or self._open[0] != path:
             self.teardown()
-            self._open = (path, parquet_files.open_parquet(path, self._rows.columns))
+            columns = self._rows.columns if self._decoder.select is None else None
+            self._open = (path, parquet_files.open_parquet(path, columns))
         return self._open[1]
 
     def teardown(self) -> None:
@@ -560,7 +416,7 @@ class DecodeFiles(beam.DoFn):
 
 def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -> FileDecoder:
     """The decoder of the files of a source."""
-    csv_files.check_delimiter(source.delimiter)
+    check_delimiter(source.delimiter)
     how = {"encoding": source.encoding, **how}
     of_messages = are_messages(source.format, readings)
     labels = how.get("labels")
@@ -580,10 +436,6 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
         messages = MessageFileDecoder(source.format, source.delimiter, readings, **how)
         messages.check()
         return messages
-    if readings.wide is not None and source.format not in ("csv", "parquet"):
-        raise SettingsError(
-            f"readings.wide is of files of CSV and Parquet, not of {source.format}; write the table as one of them"
-        )
     decoder = FileDecoder(source.format, source.delimiter, readings, skip=source.skip, names=tuple(source.names), **how)
     _ = decoder.select
     try:

@@ -23,7 +23,7 @@ from ..common.batches import Rejects
 from ..formats import avro
 from ..formats.avro import KEPT, Meaning
 from ..formats.paths import open_bytes
-from ..formats.rows import Columns, Decoded, RawRows, RowReader
+from ..formats.rows import Columns, Decoded, RawRows, RowReader, check_columns
 from ..payloads import PayloadDecoder
 from ..payloads.messages import Messages
 from .files import FileDecoder, FileTask
@@ -61,7 +61,9 @@ class MessageFileDecoder(FileDecoder):
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns; it is read as a whole."""
         with open_bytes(path) as stream:
-            _check_types(avro.check_columns(stream, path, _COLUMNS), path)
+            types = avro.types_of(stream, path)
+        check_columns(pa.schema([(name, pa.utf8()) for name in types]), path, _COLUMNS)
+        _check_types(types, path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature

@@ -119,7 +119,9 @@ def test_a_german_export_has_semicolons_commas_and_an_older_encoding(tmp_path: P
     text = lines(german, header=("Zähler", "Zeit", "kWh"), delimiter=";", decimal=",")
     made = described(tmp_path, "export.csv", text.replace("\n", "\r\n").encode("windows-1252"))
     assert (present(made.source).delimiter, present(made.source).encoding) == (";", "windows-1252")
-    assert (present(made.readings).decimal, present(made.readings).time_format) == (",", "%d.%m.%Y %H:%M:%S")
+    select = present(present(made.readings).select)
+    assert "num_marks(kWh, '', ',')" in select
+    assert present(made.readings).time_format == "%d.%m.%Y %H:%M:%S"
 
 
 def test_a_sheet_saved_as_unicode_text_is_utf_16_with_tabs(tmp_path: Path) -> None:
@@ -441,7 +443,7 @@ def test_meter_registers_of_an_export_are_read_as_increments(tmp_path: Path) -> 
     assert done.said("value column 1.8.0 Wirkarbeit (kWh), kWh, times 2000 for W")
     assert done.said("also numeric: Spannung L1, Strom L1: use --value")
     made, readings = read_settings(tmp_path / "settings.yaml"), mapped(tmp_path)
-    assert readings.value == "1.8.0 Wirkarbeit (kWh)"
+    assert "num_marks(\"1.8.0 Wirkarbeit (kWh)\", '', ',')" in present(readings.select)
     assert readings.register_ is not None
     assert made.missing == "state"
     assert (readings.unit, readings.scale, made.states.unit) == ("kWh", 2000, "W")
@@ -843,13 +845,14 @@ def test_commas_with_three_decimals_are_decimal_marks_between_semicolons(tmp_pat
     padded = [f"{line}25;;".replace(".", ",") for line in text[1:]]
     made = described(tmp_path, "export.csv", "\n".join([f"{text[0]} kWh;;", *padded]))
     assert made.readings is not None
-    assert (made.readings.series, made.readings.value, made.readings.decimal) == ("Zählernummer", "Verbrauch kWh", ",")
+    assert "num_marks(\"Verbrauch kWh\", '', ',')" in present(made.readings.select)
 
 
 def test_fractions_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in lines(delimiter="\t").splitlines()]
     text = ["\t".join(rows[0]), *("\t".join([*row[:2], "0,125" if float(row[2]) < 1 else "1,250"]) for row in rows[1:])]
-    assert present(described(tmp_path, "sheet.txt", "\n".join(text)).readings).decimal == ","
+    made = present(described(tmp_path, "sheet.txt", "\n".join(text)).readings)
+    assert "num_marks(kwh, '', ',')" in present(made.select)
 
 
 def test_texts_among_the_numbers_are_marks_of_an_error(tmp_path: Path) -> None:

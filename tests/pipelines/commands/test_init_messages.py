@@ -114,13 +114,12 @@ BY_MINUTE = {
         },
     ),
     "numbers with units in text": (
-        [{"device": f"m{at % 2}", "at": f"2026-01-05 12:{at}0:00", "energy": f"{9 - at},5 kWh"} for at in range(6)],
+        [{"device": f"m{at % 2}", "at": f"2026-01-05 12:{at}0:00", "energy": f"{9 - at}.5 kWh"} for at in range(6)],
         {
             "series": {"path": "device"},
             "time": {"path": "at"},
             "value": {"path": "energy", "unit": True},
             "unit": "kWh",
-            "decimal": ",",
         },
     ),
     "JSON in text": (
@@ -136,14 +135,13 @@ BY_MINUTE = {
         {"payload": "csv", "series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "watt"}, "unit": "W"},
     ),
     "CSV with semicolons": (
-        [f"ts;meter;watt\n{NOON_S + 60 * at};m{at % 2};{at % 3},5\n" for at in range(8)],
+        [f"ts;meter;watt\n{NOON_S + 60 * at};m{at % 2};{at % 3}.5\n" for at in range(8)],
         {
             "payload": "csv",
             "delimiter": ";",
             "series": {"path": "meter"},
             "time": {"path": "ts"},
             "value": {"path": "watt"},
-            "decimal": ",",
             "unit": "W",
         },
     ),

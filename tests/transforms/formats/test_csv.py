@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.transforms.formats.csv import csv_rows
+from quiltstream.transforms.formats.lines import Layout
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import Columns, RowDecoder
+from quiltstream.transforms.readings.tables import rows_in
 
 from ...depth import examples
 from .decoding import READINGS, decode, plain
@@ -30,7 +31,7 @@ MINUTE = 60_000_000
 def decode_bytes(data: bytes, block_bytes: int = 1 << 20, **options: Any) -> tuple[list[Any], list[tuple[int, str]]]:
     decoder = RowDecoder(READINGS.model_copy(update=options))
     rows, rejects = [], []
-    for raw in csv_rows(io.BytesIO(data), "x.csv", Columns.of(READINGS), ",", block_bytes):
+    for raw in rows_in(io.BytesIO(data), "x.csv", "csv", Layout(block_bytes=block_bytes), Columns.of(READINGS)):
         decoded = decoder.decode(raw)
         rows += plain(decoded.readings) if decoded.readings is not None else []
         rejects += [(at, one.reason.value) for one in decoded.rejects for at in one.positions.tolist()]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.transforms.formats.jsonl import jsonl_rows
+from quiltstream.transforms.formats.lines import Layout
 from quiltstream.transforms.formats.rows import Columns, RowDecoder
+from quiltstream.transforms.readings.tables import rows_in
 
 from ...depth import examples
 from .decoding import READINGS, decode, plain
@@ -28,7 +29,7 @@ def decode_bytes(data: bytes, block_bytes: int = 1 << 20, **options: Any) -> tup
     settings_ = READINGS.model_copy(update=options)
     decoder = RowDecoder(settings_)
     rows, rejects = [], []
-    for raw in jsonl_rows(io.BytesIO(data), "x.jsonl", Columns.of(settings_), block_bytes):
+    for raw in rows_in(io.BytesIO(data), "x.jsonl", "jsonl", Layout(block_bytes=block_bytes), Columns.of(settings_)):
         decoded = decoder.decode(raw)
         rows += plain(decoded.readings) if decoded.readings is not None else []
         rejects += [(at, one.reason.value) for one in decoded.rejects for at in one.positions.tolist()]

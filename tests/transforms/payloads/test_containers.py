@@ -66,8 +66,8 @@ def test_rows_of_csv_have_the_names_of_the_first_line_or_of_the_settings():
     rows, rejects = decode(readings(payload="csv"), given)
     assert [(row[0], row[2]) for row in rows] == [("m, 3", 2.0), ("m1", 1.5), ("m5", 5.0), ("m6", 6.0)]
     assert rejects == [(0, "missing-value"), *[(at, "malformed-row") for at in (2, 3, 4, 5)]]
-    bare = messages(f"m1;{NOON_S};1,5\nm2;{NOON_S};2")
-    mapping = readings(payload="csv", columns=["id", "ts", "kwh"], delimiter=";", decimal=",")
+    bare = messages(f"m1;{NOON_S};1.5\nm2;{NOON_S};2")
+    mapping = readings(payload="csv", columns=["id", "ts", "kwh"], delimiter=";")
     assert [(row[0], row[2]) for row in decode(mapping, bare)[0]] == [("m1", 1.5), ("m2", 2.0)]
 
 
