@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..transforms.common.batches import Ints
+from ..transforms.readings.slots import words_of
 from ..transforms.sources.files import ReadReadings
 
 #: Share of the readings above which a run does not begin.
@@ -50,7 +51,8 @@ def refuse_crowded_stamps(settings: Settings, series: Ints, times: Ints) -> None
 
 def refuse_crowded_files(settings: Settings, source: ReadReadings) -> None:
     """The same of the first readings of files, before a run begins."""
-    if source.by_series is not None or "of" in settings.slots.model_fields_set:
+    words = words_of(settings.readings, settings.slots.of)
+    if words is not None or source.by_series is not None or "of" in settings.slots.model_fields_set:
         return
     numbers: dict[str, int] = {}
     parts: list[tuple[Ints, Ints]] = []

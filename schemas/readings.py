@@ -26,6 +26,13 @@ READING_SCHEMA = pa.schema(
 GROUPED_READING_SCHEMA = READING_SCHEMA.append(pa.field("group", _NAME, nullable=False))
 
 
+#: What a reading covers, from its time on, and the rank of its delivery: readings have them where the settings say so.
+LENGTH = pa.field("length", pa.duration("us"), nullable=False)
+RANK = pa.field("rank", pa.int64(), nullable=False)
+
+#: What a reading covers at most, in microseconds: the longest day of any zone. A longer one is a reject.
+LONGEST_US = 26 * 3_600_000_000
+
 #: Characters of the name of a series or group. A longer one is none: a sender could repeat it for each of its readings,
 #: and the ledger keeps the names of series.
 LONGEST_NAME = 1_000

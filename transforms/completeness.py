@@ -35,6 +35,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..schemas.calendars import Calendar
 from ..schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from ..schemas.slots import Schedule, SlotGrid, SlotsT
+from .readings.slots import Words
 
 #: First and last of consecutive sequence numbers.
 Range = tuple[int, int]
@@ -53,13 +54,14 @@ class Steps:
     every_us: int  # length of a step; with a calendar, of a slot
     overlap: int = 1  # steps of a window, and windows over a step
     calendar: Calendar | None = None  # the days, weeks or months that are the steps; ``None`` for steps of one length
+    words: Words | None = None  # what says which steps a reading may move slots of; ``None``: that of its time
 
     @classmethod
-    def of(cls, grid: SlotGrid, schedule: Schedule) -> Steps:
+    def of(cls, grid: SlotGrid, schedule: Schedule, words: Words | None = None) -> Steps:
         """Of a schedule."""
         if schedule.calendar is not None:
-            return cls(grid.origin_us, grid.interval_us, 1, schedule.calendar)
-        return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap)
+            return cls(grid.origin_us, grid.interval_us, 1, schedule.calendar, words)
+        return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap, words=words)
 
     def number_of(self, times_us: SlotsT) -> SlotsT:
         """The number of the step that each instant is in."""
@@ -67,13 +69,21 @@ class Steps:
         return found if self.calendar is None else self.calendar.number_of(found)
 
     def open_in(self, batch: pa.RecordBatch, horizon_us: int, now_us: int) -> list[int]:
-        """The steps that a batch has readings of, in a window that ends after an instant, and not far ahead."""
+        """The steps that readings of a batch may move, in a window that ends after an instant, and not far ahead."""
         times = batch.column("time").drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False)
         if not len(times):
             return []
-        lowest, highest = (self.number_of(int(one)) for one in (times.min(), times.max()))
-        found = [lowest] if lowest == highest else np.unique(self.number_of(times)).tolist()
         last_us = self.last_us(now_us)
+        if self.words is not None:
+            length = batch.column("length") if "length" in batch.schema.names else None
+            none = np.full(len(times), self.words.length_us)
+            first, last = self.words.moved_by(times, none if length is None else length.cast(pa.int64()).to_numpy())
+            pairs = np.unique(np.stack([self.number_of(first), self.number_of(last)]), axis=1).T.tolist()
+            found = sorted({step for low, high in pairs for step in range(low, high + 1)})
+            last_us = self.end_us(self.number_of(now_us + _AHEAD_US + max(self.words.before_us, self.words.after_us)))
+        else:
+            lowest, highest = (self.number_of(int(one)) for one in (times.min(), times.max()))
+            found = [lowest] if lowest == highest else np.unique(self.number_of(times)).tolist()
         return [step for step in found if self.over_us(step) > horizon_us and self.end_us(step) <= last_us]
 
     def last_us(self, came_us: int) -> int:

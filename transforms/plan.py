@@ -50,6 +50,7 @@ from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreError
 from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, bins_of, classes_of, total_is_public
+from .readings.slots import Words, words_of
 
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
@@ -215,6 +216,7 @@ class Plan:
         log: where workers log blocks before their rows leave; nowhere if left out.
         lost: how many releases are not on record, where a domain that is registered is to be marked as one that charges
             are missing from, before any window is charged.
+        words: what is said of several readings of a series; ``None`` where the latest one of a slot counts.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
     """
 
@@ -244,6 +246,7 @@ class Plan:
     most_error: float = MOST_ERROR
     accepted: Accepted = field(default_factory=Accepted)
     lengths: Lengths = ()
+    words: Words | None = None
 
     def opened(self) -> Plan:
         """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""
@@ -552,6 +555,7 @@ def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = 
         most_error=settings.most_error,
         accepted=settings.accepted,
         lengths=chosen.lengths,
+        words=words_of(settings.readings, settings.slots.of),
     )
 
 

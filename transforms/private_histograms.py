@@ -57,6 +57,7 @@ from .aggregate.release import (
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
 from .common.batches import READINGS, ReadingsError, counter_name, reading_columns
 from .plan import Plan, make_plan, not_a_model
+from .readings.slots import Words
 from .registration import Discovered, Tally, register, sum_tallies, words_of
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
@@ -238,7 +239,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 readings = (readings, clock.readings) | "With clock" >> beam.Flatten()
                 readings.element_type = pa.RecordBatch
         else:
-            discover = DiscoverSchedule(plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space)
+            discover = DiscoverSchedule(
+                plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space, words=plan.words
+            )
             survey = readings | "Survey" >> beam.CombineGlobally(discover)
             registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
             seen = AsSingleton(survey)
@@ -414,7 +417,8 @@ def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: 
     begin = schedule.covered.stop if found is None else found[0].stop - 1
     policy = PollingPolicy(
         begin_us=grid.time_of(begin),
-        lateness_us=lateness_us,
+        # a window waits for the readings after it that its slots depend on
+        lateness_us=lateness_us + (0 if plan.words is None else plan.words.after_us),
         poll_s=_LOOK_S,
         end_us=grid.time_of(schedule.covered.stop) if schedule.bounded else None,
     )
@@ -433,6 +437,7 @@ class DiscoverSchedule(beam.CombineFn):
         grouped: whether the readings name groups.
         roster: the series, where they are given.
         space: the states; readings of none do not count.
+        words: what is said of several readings of a series.
     """
 
     def __init__(
@@ -442,9 +447,11 @@ class DiscoverSchedule(beam.CombineFn):
         grouped: bool = False,
         roster: Roster | None = None,
         space: StateSpace | None = None,
+        words: Words | None = None,
     ) -> None:
         super().__init__()
         self._most = most
+        self._words = words
         self._grouped = grouped
         self._series = None if roster is None else frozenset(roster.series)
         self._space = space
@@ -461,7 +468,8 @@ class DiscoverSchedule(beam.CombineFn):
     def add_input(self, mutable_accumulator: Discovered, element: pa.RecordBatch) -> Discovered:
         """Look at a batch."""
         seen = mutable_accumulator
-        columns = reading_columns(element, grouped=self._grouped)
+        held = self._words is not None and self._words.hold_us is not None
+        columns = reading_columns(element, grouped=self._grouped, marks=held)
         names, good, rejects = columns.names.to_pylist(), columns.good, dict(columns.problems)
         if self._series is not None:
             # one more, for a batch without any name
@@ -475,8 +483,10 @@ class DiscoverSchedule(beam.CombineFn):
         if not good.any():
             return seen
         times, pairs = columns.times[good], columns.series[good]
+        # the last instant that a reading is about
+        ends = times if self._words is None or columns.lengths is None else times + columns.lengths[good] - 1
         if self._series is not None:
-            seen.extend((int(times.min()), int(times.max())))
+            seen.extend((int(times.min()), int(ends.max())))
             return seen
         groups = [""]
         if columns.groups is not None and columns.group is not None:
@@ -485,7 +495,7 @@ class DiscoverSchedule(beam.CombineFn):
         found, place = np.unique(pairs, return_inverse=True)
         first, last = np.full((2, len(found)), times[0])
         np.minimum.at(first, place, times)
-        np.maximum.at(last, place, times)
+        np.maximum.at(last, place, ends)
         # a name that stands in a dictionary twice is sighted twice
         for pair, *span in zip(found.tolist(), first.tolist(), last.tolist(), strict=True):
             seen.sight(names[pair // len(groups)], groups[pair % len(groups)], (span[0], span[1]))

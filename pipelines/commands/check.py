@@ -36,7 +36,8 @@ from ...transforms.common.batches import Floats, Ints, reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
-from ...transforms.sources.files import ReadReadings, RegisterIncrements, are_messages
+from ...transforms.readings.slots import words_of
+from ...transforms.sources.files import BySeries, ReadReadings, RegisterIncrements, SlotValues, are_messages
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
@@ -191,16 +192,16 @@ class _Gathering:
             self.groups |= {(names[at], columns.groups[group].as_py()) for at, group in pairs}
 
 
-def gather(source: ReadReadings) -> Gathered:
-    """Read every file of a source as a run does, without Beam; of counters what they rise, of intervals the slots."""
+def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
+    """Read every file of a source as a run does, without Beam; where rows of a series go together, as the slots."""
     found, held = _Gathering(), list[pa.RecordBatch]()
     for path, decoded in source.decoded():
-        if source.by_series is not None and decoded.readings is not None:
+        if by_series is not None and decoded.readings is not None:
             held.append(decoded.readings)
             found.add(path, replace(decoded, readings=None))
         else:
             found.add(path, decoded)
-    for one in [] if source.by_series is None else source.by_series.of(held):
+    for one in [] if by_series is None else by_series.of(held):
         found.take(one)
     empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
@@ -212,7 +213,7 @@ def gather(source: ReadReadings) -> Gathered:
     series = rank[series] if len(series) else series
     order = np.lexsort((times, series))
     # what a counter rises has times of its own
-    is_register = isinstance(source.by_series, RegisterIncrements)
+    is_register = isinstance(by_series, RegisterIncrements)
     as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
     stamps = np.concatenate([times[:0], *as_held]) if is_register else times
     span = (int(stamps.min()), int(stamps.max())) if len(times) else None
@@ -255,8 +256,10 @@ def check(settings: Settings) -> Checked:
         roster = Roster.of([only.constant])
     group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
     source = read_source(settings, group, settings.schedule)
-    data = gather(source)
-    if source.by_series is None:
+    words = words_of(settings.readings, settings.slots.of)
+    by_series = source.by_series if words is None else SlotValues(words, settings.grid)
+    data = gather(source, by_series)
+    if by_series is None:
         refuse_crowded_stamps(settings, data.series, data.times)
     return examine(settings, data, roster)
 

@@ -59,6 +59,8 @@ from ...schemas.settings.job import (
 from ...schemas.settings.model import STAND_IN
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
+from ...transforms.readings.slots import words_of
+from ...transforms.sources.files import SlotValues
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
 from ..connectors.job_io import check_output, job_paths
 from ..console import facts, finite, heading, notes, number, plural, shares, working
@@ -260,12 +262,15 @@ def _counted(
     read, number = read_source(settings), next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
     decoded = pipeline | "Read" >> read
-    counted = decoded.readings | "Estimate" >> EstimateTransitions(
+    words, readings = words_of(settings.readings, settings.slots.of), decoded.readings
+    if words is not None:
+        readings = readings | "Slots" >> SlotValues(words, settings.grid)
+    counted = readings | "Estimate" >> EstimateTransitions(
         settings.grid, settings.space, start=first, stop=last, series=series, most=settings.most_series
     )
     _ = counted | "Keep" >> beam.Map(_keep, (number, "counts"))
     if paths and settings.space.size <= MOST_STATES:
-        states = decoded.readings | "States" >> SeriesPaths(settings.grid, settings.space, start=first, stop=last)
+        states = readings | "States" >> SeriesPaths(settings.grid, settings.space, start=first, stop=last)
         _ = states | "Keep states" >> beam.Map(_keep, (number, "paths"))
     pipeline.run().wait_until_finish()
     return _RESULTS.pop((number, "counts")), _RESULTS.pop((number, "paths"), None)

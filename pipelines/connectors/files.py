@@ -38,6 +38,7 @@ from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.formats.paths import everywhere, expand, is_elsewhere, is_local, open_bytes, unreachable
 from ...transforms.formats.rows import Labels
+from ...transforms.readings.slots import words_of
 from ...transforms.sinks import (
     REJECTS,
     WriteBlocks,
@@ -335,7 +336,8 @@ class FollowedFiles(LiveSource):
             raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
         readings.check_followed()
         zone, labels = settings.slots.timezone, Labels.of(settings.space)
-        decoder = decoder_of(source, readings, timezone=zone, group=group, labels=labels)
+        words = words_of(readings, settings.slots.of)
+        decoder = decoder_of(source, readings, timezone=zone, group=group, labels=labels, words=words)
         self._grouped = group is not None
         self._source: PartitionedSource
         if source.stdin:

@@ -28,6 +28,7 @@ from ...transforms.completeness import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
 from ...transforms.private_histograms import PrivateHistograms, record_before
+from ...transforms.readings.slots import words_of
 from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
@@ -54,13 +55,16 @@ def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: in
     """When the settings close windows of a schedule, and from where on."""
     live, lateness = settings.live, settings.windows.lateness
     end = grid.time_of(schedule.covered.stop) if schedule.bounded else None
+    words = words_of(settings.readings, settings.slots.of)
+    late_us = 0 if lateness is None else parse_duration(lateness)
     return PollingPolicy(
         begin_us=begin_us,
-        lateness_us=0 if lateness is None else parse_duration(lateness),
+        # a window waits for the readings after it that its slots depend on
+        lateness_us=late_us + (0 if words is None else words.after_us),
         idle_us=None if live.idle is None else parse_duration(live.idle),
         poll_s=parse_duration(live.poll) / 1e6,
         end_us=end,
-        steps=Steps.of(grid, schedule),
+        steps=Steps.of(grid, schedule, words),
     )
 
 

@@ -608,12 +608,6 @@ class Readings(Section):
                 "another, and files that are followed are read as they appear: send them through Kafka, or read the "
                 "files when all of them are there, with quiltstream run without --live"
             )
-        for name in ("register_", "hold", "cell"):
-            if getattr(self, name) != _default(name):
-                raise SettingsError(
-                    f"readings.{name.rstrip('_')} needs all rows of a series, and files that are followed are read as "
-                    "they appear: use quiltstream run without --live"
-                )
         if self.until is not None:
             raise SettingsError(
                 "readings.until: which label covers most of a slot is known when all of a series are there, and files "

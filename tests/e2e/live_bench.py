@@ -46,6 +46,7 @@ EDGES = [250.0, 500.0, 1000.0, 2000.0]
 NAMES = ("a", "b", "c", "d", "e")
 SERIES = {name: [name] for name in NAMES}
 GROUPS = {"x": ["a", "b"], "y": ["c", "d", "e"]}
+READ = {"series": "series", "time": "time", "value": "value", "time_unit": "us"}
 BELIEF = {"pi_min": 0.01, "gap": 0.3}
 
 #: Failures of Prism's own, as it says them and as a job names them.
@@ -89,6 +90,20 @@ def truth(
     found = cells(frame, interval_us=SLOT, origin_us=ORIGIN, edges=EDGES)
     windows = [(start, start + size) for start in range(days.start * DAY, days.stop * DAY, every)]
     return histograms(found, windows=windows, keys=keys, bins=len(EDGES) + 1)
+
+
+def held(frame: pl.DataFrame, days: range, most_us: int) -> dict[tuple[int, str], list[int]]:
+    """The same where a value holds until the next one of its series, at most so long; the last bin has no value."""
+    found = {(day * DAY, name): [0] * (len(EDGES) + 2) for day in days for name in NAMES}
+    for name in NAMES:
+        rows = sorted(frame.filter(pl.col("series") == name).select("time", "value").rows())
+        for slot in range(days.start * DAY, days.stop * DAY):
+            begin = ORIGIN + slot * SLOT
+            last = max((row for row in rows if row[0] <= begin), default=None)
+            known = last is not None and begin < last[0] + most_us
+            state = sum(last[1] >= edge for edge in EDGES) if last is not None and known else len(EDGES) + 1
+            found[slot // DAY * DAY, name][state] += 1
+    return found
 
 
 class RunnerLostError(Exception):
@@ -231,7 +246,7 @@ class Bench:
         (self.folder / "roster.csv").write_text("\n".join(roster), encoding="utf-8")
         document: dict[str, Any] = {
             "source": {"jsonl": "inbox/*.jsonl"},
-            "readings": {"series": "series", "time": "time", "value": "value", "time_unit": "us"},
+            "readings": READ,
             "slots": {"interval": "30min", "origin": "2013-01-01"},
             "states": {"edges": EDGES, "unit": "W"},
             "model": BELIEF,

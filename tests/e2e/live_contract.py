@@ -35,10 +35,12 @@ from .live_bench import (
     HOUR,
     NAMES,
     ORIGIN,
+    READ,
     SERIES,
     SLOT,
     Bench,
     day_of,
+    held,
     lines,
     readings,
     truth,
@@ -301,10 +303,14 @@ class LiveContract(ABC):
 
     # Death and rivalry
 
-    def test_a_job_killed_twice_resumes_from_the_ledger_alone(self, bench: Bench, tally: Tally) -> None:
-        bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"})
+    @pytest.mark.parametrize("hold", [None, "75min"], ids=["latest", "hold"])
+    def test_a_job_killed_twice_resumes_from_the_ledger_alone(
+        self, bench: Bench, tally: Tally, hold: str | None
+    ) -> None:
+        word = {} if hold is None else {"readings": READ | {"hold": hold}, "missing": "state"}
+        bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-11"}, **word)
         frame = readings(10.5, seed=7)
-        bench.expected = truth(frame, range(10))
+        bench.expected = truth(frame, range(10)) if hold is None else held(frame, range(10), 5 * SLOT // 2)
         published: dict[str, str] = {}
         for last, least in ((4, 1), (8, 5)):
             for day in range(last - 4, last):

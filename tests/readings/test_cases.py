@@ -20,7 +20,7 @@ import yaml
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.transforms.readings.slots import words_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.files import decoder_of
+from quiltstream.transforms.sources.files import HowRead, SlotValues, decoder_of
 
 from ..pipelines.jobs import call
 
@@ -64,14 +64,18 @@ def test_a_case_is_read_right_as_arriving_files(case: tuple[Path, dict[str, Any]
     settings = Settings.read(path)
     assert settings.source is not None
     assert settings.readings is not None
-    if settings.readings.ambiguous == "in-order" or words_of(settings.readings, settings.slots.of) is not None:
-        pytest.skip("what needs other rows of a file is not read where files are followed")
-    decoder = decoder_of(settings.source, settings.readings, timezone=settings.slots.timezone, batch_rows=100)
+    if settings.readings.ambiguous == "in-order":
+        pytest.skip("the order of a file's rows is not known where files are followed")
+    words = words_of(settings.readings, settings.slots.of)
+    how: HowRead = {"timezone": settings.slots.timezone, "batch_rows": 100, "words": words}
+    decoder = decoder_of(settings.source, settings.readings, **how)
     patterns = tuple(str(path.parent / one) for one in settings.source.patterns)
     batches = list[pa.RecordBatch]()
     reader = ArrivingFiles(decoder, patterns).reader(0, "")
     while (found := reader.read()) is not None:
         batches += found.batches
+    if words is not None:
+        batches = SlotValues(words, settings.grid).of(batches)
     rows = pa.Table.from_batches(batches).to_pylist()
     cells = {(one["series"], one["time"]): one["value"] for one in rows}
     numbers = Counter(np.searchsorted(right["edges"], list(cells.values()), side="right").tolist())

@@ -14,14 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
+import pyarrow as pa
 import pytest
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.testing.util import assert_that
 
 from quiltstream.pipelines.runners import read_source
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.transforms.readings.slots import Words, words_of
+from quiltstream.transforms.sources.files import SlotValues
 
 from ..depth import examples
 from .test_cases import REST
@@ -187,6 +187,16 @@ def write(folder: Path, rows: list[Row], chance: random.Random) -> None:
             writer.writerows(rows[part::parts])
 
 
+def words_in(settings: Settings) -> Words:
+    words = words_of(settings.readings, settings.slots.of)
+    assert words is not None
+    return words
+
+
+def decoded(settings: Settings) -> list[pa.RecordBatch]:
+    return [one.readings for _, one in read_source(settings).decoded() if one.readings is not None]
+
+
 def cells_of(batches: list[Any]) -> dict[tuple[str, int], float]:
     rows = [row for batch in batches for row in batch.to_pylist()]
     found = {(row["series"], int(row["time"].timestamp()) // SLOT): row["value"] for row in rows}
@@ -201,29 +211,13 @@ def test_a_word_means_what_its_definition_says_in_any_order_and_files(tmp_path: 
         folder.mkdir()
         rows = rows_of(seed, counter="register" in word)
         write(folder, rows, random.Random(seed + 1))
-        source = read_source(settings_of(folder, word))
-        held = [one.readings for _, one in source.decoded() if one.readings is not None]
-        assert source.by_series is not None
-        found = cells_of(list(source.by_series.of(held)))
+        settings = settings_of(folder, word)
+        found = cells_of(SlotValues(words_in(settings), settings.grid).of(decoded(settings)))
         right = truth_of(word, rows)
         assert found.keys() == right.keys(), f"seed {seed}"
         assert [found[cell] for cell in right] == pytest.approx([float(one) for one in right.values()], rel=1e-12), (
             f"seed {seed}"
         )
-
-
-@pytest.mark.parametrize("word", ["sum", "hold", "register"])
-def test_a_job_reads_as_a_look_at_all_rows_at_once(tmp_path: Path, word: str) -> None:
-    rows = rows_of(7, counter="register" in word)
-    write(tmp_path, rows, random.Random(8))
-    right = {cell: float(value) for cell, value in truth_of(word, rows).items()}
-
-    def equal(batches: list[Any]) -> None:
-        assert cells_of(batches) == pytest.approx(right)
-
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        decoded: Any = pipeline | read_source(settings_of(tmp_path, word))
-        assert_that(decoded.readings, equal)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 ``encode``, ``cells``
     readings to slot, state, window and shard; which reading of a cell counts
-``collect``
-    one value a cell for each window and shard, from all panes of the window
+``collect``, ``gathered``
+    one value a cell for each window and shard, from all panes of the window; readings that wait for words
 ``release``, ``ledger_access``
     charge, noise and rows of record; how workers wait for a ledger, and log blocks beside the sink
 ``rosters``

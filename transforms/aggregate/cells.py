@@ -82,7 +82,10 @@ class Cells:
             higher = packed > flat[index]
 
     def merge(self, other: Cells) -> None:
-        """Take the readings of other cells of the same shape in."""
+        """Take the readings of other cells of as many slots in; the cells with fewer series lack the last rows."""
+        if len(other.packed) != len(self.packed):
+            grown = self.taller(len(other.packed))
+            self.packed, self.owned, other = grown.packed, grown.owned, other.taller(len(grown.packed))
         if self.owned and np.promote_types(self.packed.dtype, other.packed.dtype) == self.packed.dtype:
             np.maximum(self.packed, other.packed, out=self.packed)
         else:

@@ -47,7 +47,8 @@ from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Schedule, SlotGrid, Window
 from ..completeness import Range, WindowEnd, covers, united
 from .cells import Cells
-from .encode import CellBlock
+from .encode import CellBlock, ReadingBlock
+from .gathered import Gathered
 
 #: Name of an epoch of sequence numbers, and (step, how many there are) of a window.
 Due = tuple[int, tuple[tuple[int, int], ...]]
@@ -57,7 +58,8 @@ Due = tuple[int, tuple[tuple[int, int], ...]]
 class Collected:
     """What came of one shard in one window."""
 
-    steps: dict[int, Cells] = field(default_factory=dict)  # the cells of each step that had readings
+    # the cells of each step that had readings, or with a word about several rows the readings that may move them
+    steps: dict[int, Cells | Gathered] = field(default_factory=dict)
     # first slot of a window -> bits of the parts that declared it complete
     closed: dict[int, int] = field(default_factory=dict)
     parts: int = 1  # how many parts there are
@@ -122,33 +124,31 @@ class Collected:
 
 
 class CollectCells(beam.CombineFn):
-    """``CellBlock`` and ``WindowEnd`` elements to one :class:`Collected`."""
+    """``CellBlock``, ``ReadingBlock`` and ``WindowEnd`` elements to one :class:`Collected`."""
 
     def create_accumulator(self) -> Collected:
         """Nothing yet."""
         return Collected()
 
-    def add_input(self, mutable_accumulator: Collected, element: CellBlock | WindowEnd) -> Collected:
+    def add_input(self, mutable_accumulator: Collected, element: CellBlock | ReadingBlock | WindowEnd) -> Collected:
         """Put a block's readings into the cells of its step, or note a declaration."""
         if isinstance(element, WindowEnd):
             mutable_accumulator.declare(element)
             return mutable_accumulator
         for part, run, ranges in element.tickets:
             mutable_accumulator.admit(element.step, part, run, ranges)
-        if not len(element.packed):
-            return mutable_accumulator
-        steps = mutable_accumulator.steps
-        cells = steps.get(element.step)
-        if element.index is None:
+        steps, step = mutable_accumulator.steps, element.step
+        if isinstance(element, ReadingBlock):
+            if len(element.readings.codes):
+                _take_in(steps, step, Gathered(element.readings, readings=element.count))
+        elif element.index is None:
             whole = Cells(element.packed.reshape(element.rows, element.width), element.readings, owned=False)
-            steps[element.step] = whole if cells is None else _merged(cells, whole)
-            return mutable_accumulator
-        if cells is None:
-            cells = steps[element.step] = Cells.empty(element.rows, element.width)
-        elif len(cells.packed) < element.rows:
-            cells = steps[element.step] = cells.taller(element.rows)
-        cells.put(element.index, element.packed)
-        cells.readings += element.readings - len(element.packed)
+            _take_in(steps, step, whole)
+        elif len(element.packed):
+            held: Any = steps.get(step) or Cells.empty(0, element.width)
+            cells = steps[step] = held.taller(element.rows)
+            cells.put(element.index, element.packed)
+            cells.readings += element.readings - len(element.packed)
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Collected]) -> Collected:
@@ -157,7 +157,7 @@ class CollectCells(beam.CombineFn):
         for one in accumulators:
             merged.take(one)
             for step, cells in one.steps.items():
-                merged.steps[step] = _merged(merged.steps[step], cells) if step in merged.steps else cells.shared()
+                _take_in(merged.steps, step, cells.shared())
         return merged
 
     def extract_output(self, accumulator: Collected) -> Collected:
@@ -174,22 +174,19 @@ def both(one: Collected, other: Collected) -> Collected:
     found.take(one)
     found.take(other)
     for step in one.steps.keys() | other.steps.keys():
-        first, second = one.steps.get(step), other.steps.get(step)
-        if first is None or second is None:
-            found.steps[step] = (first or second or Cells.empty(0, 0)).shared()
-            continue
-        readings = max(first.readings, second.readings)
-        found.steps[step] = _merged(first.shared(), second)
+        found_of = [cells.shared() for held in (one, other) if (cells := held.steps.get(step)) is not None]
+        readings = max(cells.readings for cells in found_of)
+        for cells in found_of:
+            _take_in(found.steps, step, cells)
         found.steps[step].readings = readings
     return found
 
 
-def _merged(cells: Cells, other: Cells) -> Cells:
-    """Both in one, the first of which may be changed; one with fewer series lacks the last rows."""
-    rows = max(len(cells.packed), len(other.packed))
-    cells = cells.taller(rows)
-    cells.merge(other.taller(rows))
-    return cells
+def _take_in(steps: dict[int, Cells | Gathered], step: int, more: Cells | Gathered) -> None:
+    """Put what is known of a step to what is there of it."""
+    held: Any = steps.setdefault(step, more)
+    if held is not more:
+        held.merge(more)
 
 
 #: Where panes go that are not the whole of their window by themselves.

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -28,7 +28,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...schemas.files import keep_memory_private
-from ...schemas.readings import RejectReason
+from ...schemas.readings import LENGTH, LONGEST_US, RANK, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
 from ...store.store import Store
@@ -36,6 +36,7 @@ from ..common.batches import (
     METRICS,
     OUTSIDE,
     READINGS,
+    Bools,
     ReadingColumns,
     ReadingsError,
     counter_name,
@@ -55,7 +56,9 @@ from ..completeness import (
     window_ends_by,
 )
 from ..plan import Plan
+from ..readings.slots import Covering, Words, expanded
 from .cells import ABSENT, Cells, Ints, Narrow, narrowed, pack, state_bits
+from .gathered import Gathered
 from .ledger_access import PatientStore
 from .rosters import Members, Presence, first_sight, newest
 
@@ -110,6 +113,9 @@ TALLIES = "tallies"
 #: Cells held before a bundle ends: at most 128 MiB, and 16 where readings lie on the slots' starts.
 _HELD_CELLS = 1 << 24
 
+#: Cells that a reading takes the room of, which waits for its slots.
+_READING_CELLS = 5
+
 #: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
 _DENSE = 0.5
 
@@ -134,11 +140,23 @@ class CellBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingBlock:
+    """Readings of one shard that may move slots of one step, where a word is about several rows of a series."""
+
+    step: int
+    readings: Covering  # one of each series and begin, in order; ``codes`` are rows of the shard
+    count: int  # how many came that begin in the step
+    tickets: tuple[tuple[int, int, tuple[Range, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """What one batch comes to."""
 
     # (step, index, packed) of each step with readings; ``index`` is number * width + column
     parts: tuple[tuple[int, Ints, Ints], ...]
+    # (step, readings, how many of them begin in it), in place of that where a word is about several rows of a series
+    reaching: tuple[tuple[int, Covering, int], ...]
     readings: int
     outside: int
     settled: int  # how many are of windows on record, and were read again because the job began anew
@@ -184,12 +202,18 @@ class Encoder:
         """Encode one batch of readings."""
         batch, at = given
         grid = self.plan.grid
-        columns = reading_columns(batch, grouped=self.plan.group_column is not None)
+        words = self.plan.words
+        columns = reading_columns(
+            batch, grouped=self.plan.group_column is not None, marks=words is not None and words.hold_us is not None
+        )
         times, values = columns.times, columns.values
         numbers = _take(self.members.numbers(columns.names), columns.series)
         strange = columns.good & (numbers < 0) if self.sight else None
         keep, rejects = self._check(columns, numbers)
 
+        horizon, before = horizon_of(batch), on_record_of(batch)
+        if words is not None:
+            return self._reached(batch, at, words, columns, numbers, (keep, rejects), strange)
         slots = grid.slots_of(times)
         scheduled = slots >= self.schedule.first
         if (end := self._end) is not None:
@@ -201,11 +225,10 @@ class Encoder:
             if count := int(np.count_nonzero(absent & keep)):
                 rejects[RejectReason.NOT_IN_ROSTER] = rejects.get(RejectReason.NOT_IN_ROSTER, 0) + count
                 keep &= ~absent
-        horizon, settled = horizon_of(batch), 0
+        settled = 0
         if horizon is not None:
             # when the last window that contains each slot ends
             ends = grid.time_of(self.schedule.over_at(self.schedule.number_of(slots)))
-            before = on_record_of(batch)
             late = ends <= horizon
             scheduled &= ~late
             if count := int(np.count_nonzero(late & keep)):
@@ -220,7 +243,71 @@ class Encoder:
         packed = pack(times - grid.time_of(slots), self.plan.space.encode(values), state_bits(self.plan.space.size))
         parts = tuple(self._by_step(numbers, slots, packed))
         tickets = batch_numbers_of(batch)
-        return EncodedBatch(parts, readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
+        return EncodedBatch(parts, (), readings, outside, settled, rejects, at, unknown_series, batch, self, tickets)
+
+    def _reached(
+        self,
+        batch: pa.RecordBatch,
+        at: Timestamp,
+        words: Words,
+        columns: ReadingColumns,
+        numbers: Ints,
+        checked: tuple[Bools, dict[RejectReason, int]],
+        strange: Bools | None,
+    ) -> EncodedBatch:
+        """The readings of each step that may move its slots.
+
+        One that is late for the step that it begins in may be in time for those after it; it is late if it is so for
+        all, and outside if it reaches no step of the schedule.
+        """
+        grid, schedule, (keep, rejects) = self.plan.grid, self.schedule, checked
+        given = Covering(numbers, columns.times, columns.values, _lengths(columns, words), _ranks(columns, words))
+        low, high = (grid.slots_of(one) for one in words.moved_by(given.begin_us, given.length_us))
+        low = np.maximum(low, schedule.first)
+        if (end := self._end) is not None:
+            high = np.minimum(high, end - 1)
+        scheduled = low <= high
+        rows = np.flatnonzero(scheduled & columns.good)
+        of, steps = expanded(schedule.number_of(low[rows]), schedule.number_of(high[rows]))
+        of = rows[of]
+
+        def some(pairs: Bools) -> Bools:
+            return np.bincount(of[pairs], minlength=len(numbers)) > 0
+
+        def drop(bad: Bools, reason: RejectReason) -> None:
+            if count := int(np.count_nonzero(bad & keep)):
+                rejects[reason] = rejects.get(reason, 0) + count
+                np.logical_and(keep, ~bad, out=keep)
+
+        outside = int(np.count_nonzero(~scheduled & keep))
+        keep &= scheduled
+        open_ = np.ones(len(of), dtype=np.bool_)
+        if self.presence is not None:
+            open_ = (numbers[of] < 0) | ~self.presence.absent(numbers[of], steps)
+            drop(~some(open_), RejectReason.NOT_IN_ROSTER)
+        settled, horizon, before = 0, horizon_of(batch), on_record_of(batch)
+        if horizon is not None:
+            ends = grid.time_of(schedule.over_at(steps))
+            if before is not None:
+                known = ~some(open_ & (ends > before))
+                settled = int(np.count_nonzero(known & keep))
+                keep &= ~known
+            open_ &= ends > horizon
+            drop(~some(open_), RejectReason.LATE)
+        unknown_series = () if strange is None else first_sight(columns, strange & some(open_))
+        open_ &= keep[of]
+        of, steps = of[open_], steps[open_]
+        order = np.argsort(steps, kind="stable")
+        found, starts = np.unique(steps[order], return_index=True)
+        slots, reaching = grid.slots_of(given.begin_us), list[tuple[int, Covering, int]]()
+        for step, part in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
+            window, mine = schedule.step(step), of[part]
+            begins = int(np.count_nonzero((slots[mine] >= window.start) & (slots[mine] < window.stop)))
+            reaching.append((step, given.take(mine), begins))
+        readings, tickets = int(np.count_nonzero(keep)), batch_numbers_of(batch)
+        return EncodedBatch(
+            (), tuple(reaching), readings, outside, settled, rejects, at, unknown_series, batch, self, tickets
+        )
 
     def _check(self, columns: ReadingColumns, numbers: Ints) -> tuple[npt.NDArray[np.bool_], dict[RejectReason, int]]:
         keep = columns.good
@@ -313,7 +400,7 @@ class EncodeCells(beam.DoFn):
         self._looked: float | None = None
         self._encoder: Encoder | None = None
         self._ahead: Ahead[tuple[pa.RecordBatch, Timestamp], EncodedBatch] | None = None
-        self._steps: dict[int, Cells] = {}
+        self._steps: dict[int, Cells | Gathered] = {}
         self._tickets: _Tickets = {}
         self._held = 0
 
@@ -422,6 +509,16 @@ class EncodeCells(beam.DoFn):
         self._outside.inc(encoded.outside)
         self._count(encoded)
         self._settled.inc(encoded.settled)
+        yield from self._put(encoded)
+        for reason, count in encoded.rejects.items():
+            Metrics.counter(METRICS, counter_name(reason)).inc(count)
+        if encoded.rejects:
+            yield TaggedOutput(
+                REJECTED, WindowedValue(decoded_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),))
+            )
+
+    def _put(self, encoded: EncodedBatch) -> Iterator[Any]:
+        encoder = self._current()
         rows = len(encoder.members.names)
         tickets = {} if encoded.tickets is None else encoded.tickets.by_step()
         for step, index, packed in encoded.parts:
@@ -435,17 +532,18 @@ class EncodeCells(beam.DoFn):
                     continue
                 self._steps[step] = Cells.empty(rows, width)
                 self._held += rows * width
-            self._steps[step].put(index, packed)
+            cells: Any = self._steps[step]
+            cells.put(index, packed)
             # a sequence number only ever goes where the readings are
             self._tickets.setdefault(step, []).extend(ticket)
+        for step, readings, count in encoded.reaching:
+            if self._held + _READING_CELLS * len(readings.codes) > _HELD_CELLS:
+                yield from self._flush()
+            self._held += _READING_CELLS * len(readings.codes)
+            gathered: Any = self._steps.setdefault(step, Gathered())
+            gathered.put(readings, count)
         for step, ticket in tickets.items():
             self._tickets.setdefault(step, []).extend(ticket)
-        for reason, count in encoded.rejects.items():
-            Metrics.counter(METRICS, counter_name(reason)).inc(count)
-        if encoded.rejects:
-            yield TaggedOutput(
-                REJECTED, WindowedValue(decoded_reject_batch(encoded.rejects), encoded.at, (GlobalWindow(),))
-            )
 
     def _count(self, encoded: EncodedBatch) -> None:
         counts = {READINGS: encoded.readings, OUTSIDE: encoded.outside}
@@ -468,6 +566,9 @@ class EncodeCells(beam.DoFn):
         for step in list(held):
             cells = held.pop(step)  # the runner keeps what is emitted
             sequences = _sequence_ranges(found.get(step, []))
+            if isinstance(cells, Gathered):
+                yield from self._reading_blocks(step, cells, sequences)
+                continue
             flat = cells.packed.reshape(-1)
             present = flat != ABSENT
             count = int(np.count_nonzero(present))
@@ -516,7 +617,22 @@ class EncodeCells(beam.DoFn):
             yield self._placed(shard, CellBlock(step, rows, width, cells, narrowed(packed[part]), count, sequences))
             surplus = 0
 
-    def _placed(self, shard: int, block: CellBlock) -> WindowedValue:
+    def _reading_blocks(self, step: int, gathered: Gathered, sequences: _SequenceRanges) -> Iterator[WindowedValue]:
+        """The same of readings that may move the slots of a step."""
+        encoder = self._current()
+        readings, window = gathered.united(), encoder.schedule.step(step)
+        surplus = gathered.repeated(window, self._plan.grid)
+        slots = self._plan.grid.slots_of(readings.begin_us)
+        begins = (slots >= window.start) & (slots < window.stop)
+        ends = np.searchsorted(readings.codes, encoder.members.first)
+        for shard in range(encoder.members.shards) if sequences else np.flatnonzero(np.diff(ends)).tolist():
+            part = np.arange(int(ends[shard]), int(ends[shard + 1]))
+            mine = readings.take(part)
+            mine = replace(mine, codes=mine.codes - encoder.members.first[shard])
+            count, surplus = int(np.count_nonzero(begins[part])) + surplus, 0
+            yield self._placed(shard, ReadingBlock(step, mine, count, sequences))
+
+    def _placed(self, shard: int, block: CellBlock | ReadingBlock) -> WindowedValue:
         """A block with its key, just before the end of its step: no earlier than a live source's watermark can be."""
         stop = self._current().schedule.step(block.step).stop
         instant = self._plan.grid.time_of(stop) - MILLISECOND_US
@@ -540,3 +656,27 @@ def _sequence_ranges(tickets: list[tuple[int, int, int]]) -> _SequenceRanges:
 def _take(table: Ints, positions: Ints) -> Ints:
     """``table[positions]``, where an empty table means that every row has a problem anyway."""
     return table[positions] if len(table) else np.full(len(positions), -1, dtype=np.int64)
+
+
+def _lengths(columns: ReadingColumns, words: Words) -> Ints:
+    """What each reading covers, 0 where that is not known.
+
+    Raises:
+        ReadingsError: a word needs it, and neither the settings nor the batch have it.
+    """
+    if columns.lengths is not None:
+        return columns.lengths
+    if words.length_us == LONGEST_US and words.hold_us is None:
+        raise ReadingsError(
+            f"readings: a batch has no column 'length'; slots.of: {words.of} needs length: {LENGTH.type}"
+        )
+    return np.full(len(columns.series), 0 if words.length_us == LONGEST_US else words.length_us, dtype=np.int64)
+
+
+def _ranks(columns: ReadingColumns, words: Words) -> Ints:
+    """The rank of each reading's delivery; 0 where it does not matter."""
+    if not words.rank:
+        return np.zeros(len(columns.series), dtype=np.int64)
+    if columns.ranks is None:
+        raise ReadingsError(f"readings: a batch has no column 'rank'; readings.cell: rank needs rank: {RANK.type}")
+    return columns.ranks

@@ -30,11 +30,12 @@ from ...schemas.slots import Window
 from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
 from ...store.store import Store
-from ..common.batches import DUPLICATES, METRICS
+from ..common.batches import DUPLICATES, METRICS, ReadingsError
 from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
-from .cells import Ints, state_bits
+from .cells import Cells, Ints, state_bits
 from .collect import Collected, Gather, is_whole, slots_of
+from .gathered import Gathered
 from .ledger_access import PatientStore
 from .rosters import Members, RosterRowsCache, newest
 
@@ -199,10 +200,11 @@ class ChargeAndCount(beam.DoFn):
     def _count(self, window: Window, collected: Collected, registration: Registration) -> Ints:
         schedule, classes, bins = registration.query.schedule, classes_of(registration), bins_of(registration)
         space, first = self._plan.space, schedule.number_of(window.start)
-        steps, number = collected.steps, len(classes)
-        if first in steps:
+        number = len(classes)
+        if first in collected.steps:
             # every step is the first one of exactly one window, so each duplicate is tallied once
-            self._duplicates.inc(steps[first].readings - int(np.count_nonzero(steps[first].present)))
+            self._duplicates.inc(self._repeated(collected.steps[first], schedule.step(first)))
+        steps = {step: self._reduced(held, schedule.step(step)) for step, held in collected.steps.items()}
         rows = max((len(cells.packed) for cells in steps.values()), default=0)
         counts = np.zeros((rows, number * space.bins), dtype=np.int64)
         for step, cells in steps.items():
@@ -212,6 +214,21 @@ class ChargeAndCount(beam.DoFn):
             return counts
         each = counts.reshape(rows, number, space.bins)
         return np.add.reduceat(each, bins.firsts_in(space), axis=2).reshape(rows, number * bins.bins)
+
+    def _reduced(self, held: Cells | Gathered, step: Window) -> Cells:
+        """The cells of a step; readings that wait for a word about several of them are reduced now."""
+        if isinstance(held, Cells):
+            return held
+        if self._plan.words is None:
+            raise ReadingsError(
+                "the state of this job holds readings, and its settings have no word about several rows"
+            )
+        return held.cells(step, self._plan.grid, self._plan.words, self._plan.space)
+
+    def _repeated(self, held: Cells | Gathered, step: Window) -> int:
+        if isinstance(held, Cells):
+            return held.readings - int(np.count_nonzero(held.present))
+        return held.repeated(step, self._plan.grid)
 
 
 def _rows(counts: Ints, rows: Ints) -> Ints:

@@ -25,7 +25,10 @@ from apache_beam.coders.typecoders import registry
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import (
     GROUPED_READING_SCHEMA,
+    LENGTH,
     LONGEST_NAME,
+    LONGEST_US,
+    RANK,
     READING_SCHEMA,
     REJECT_SCHEMA,
     RejectReason,
@@ -57,6 +60,8 @@ class ReadingColumns:
     group: Ints | None  # position of each row's group in ``groups``, shape (n,), or ``None``
     # rows that are no readings, each row and each reason once; the other columns hold anything there
     problems: tuple[tuple[RejectReason, Bools], ...]
+    lengths: Ints | None = None  # what each reading covers in microseconds, shape (n,); ``None`` where that is not said
+    ranks: Ints | None = None  # the rank of its delivery, likewise
 
     @property
     def good(self) -> Bools:
@@ -67,9 +72,10 @@ class ReadingColumns:
         return good
 
 
-def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingColumns:
-    """Parse a batch into its columns."""
+def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False, marks: bool = False) -> ReadingColumns:
+    """Parse a batch into its columns; with ``marks`` a reading without a number, which ends a hold, is one, of NaN."""
     columns = {name: _column(batch, name) for name in ("series", "time", "value", *(("group",) if grouped else ()))}
+    columns |= {"value": pc.fill_null(columns["value"], np.nan)} if marks else {}
     taken = np.zeros(batch.num_rows, dtype=np.bool_)
     problems: dict[RejectReason, Bools] = {}
 
@@ -100,8 +106,25 @@ def reading_columns(batch: pa.RecordBatch, *, grouped: bool = False) -> ReadingC
                 if bad.any():
                     set_aside(bad[codes], why)
     values = columns["value"].to_numpy(zero_copy_only=False)
-    set_aside(~np.isfinite(values), RejectReason.NOT_FINITE)
-    return ReadingColumns(names, series, times, values, groups, group, tuple(problems.items()))
+    finite = np.isfinite(values)
+    set_aside(~finite & (not marks), RejectReason.NOT_FINITE)
+    values = np.where(finite, values, np.nan) if marks else values
+    lengths, ranks = (_optional(batch, field) for field in (LENGTH, RANK))
+    covers = np.ones(1, dtype=np.int64) if lengths is None else lengths
+    set_aside(((covers <= 0) | (covers > LONGEST_US)) & ~taken, RejectReason.BAD_INTERVAL)
+    return ReadingColumns(names, series, times, values, groups, group, tuple(problems.items()), lengths, ranks)
+
+
+def _optional(batch: pa.RecordBatch, field: pa.Field) -> Ints | None:
+    """A column that not all readings have, as whole numbers; 0 where it is null."""
+    if field.name not in batch.schema.names:
+        return None
+    column = batch.column(field.name)
+    if column.type != field.type:
+        raise ReadingsError(
+            f"readings.{field.name} is {column.type}, and must be {field.type}; cast the column before this transform"
+        )
+    return column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 #: Name of the column with the reason of a row that is rejected for what none of its other columns can say.

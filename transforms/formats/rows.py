@@ -18,12 +18,20 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ...schemas.readings import GROUPED_READING_SCHEMA, OF_VALUES, READING_SCHEMA, RejectReason
+from ...schemas.readings import (
+    GROUPED_READING_SCHEMA,
+    LENGTH,
+    LONGEST_US,
+    OF_VALUES,
+    RANK,
+    READING_SCHEMA,
+    RejectReason,
+)
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Readings
 from ...schemas.settings.places import Constant, column_of
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
-from ...schemas.slots import DAY_US, parse_duration, parse_instant
+from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
     HIGHEST_US,
@@ -42,7 +50,7 @@ from ..common.batches import (
     pc,
     truths,
 )
-from ..readings.slots import Words
+from ..readings.slots import Words, length_of
 from .paths import is_utf8
 from .times import Order, TimeReader
 
@@ -268,18 +276,6 @@ LONGEST_INTERVAL_US = 366 * DAY_US
 
 #: The end of the interval of a reading, until the slots are known that it covers.
 UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
-
-#: What a reading covers, and the rank of its delivery, until the slots are known.
-LENGTH = pa.field("length", pa.duration("us"), nullable=False)
-RANK = pa.field("rank", pa.int64(), nullable=False)
-
-
-def length_of(text: str | None) -> int | None:
-    """Microseconds of a length that the settings give; ``None`` where they name a column, or nothing."""
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError:
-        return None
 
 
 def read_lengths(column: pa.Array) -> Ints:
@@ -571,7 +567,7 @@ class RowDecoder:
         else:
             length = None if self.columns.length is None else read_lengths(raw.columns[self.columns.length])
         if length is not None:
-            problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
+            problems.append(Problem((length <= 0) | (length > LONGEST_US), RejectReason.BAD_INTERVAL))
             arrays.append(pa.array(length).view(LENGTH.type))
             fields.append(LENGTH)
         if self.columns.rank is not None:

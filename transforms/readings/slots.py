@@ -1,8 +1,9 @@
 """Readings of several rows to one value a slot: what ``slots.of`` and the words of ``readings`` say.
 
 Every function takes all readings of its series and sorts them first, so neither their order, nor the file that they
-came in, nor a row that stands twice changes a value. Each word has a reach: no value of a slot depends on a reading
-that begins over :attr:`Words.reach_us` before the slot or after its end.
+came in, nor a row that stands twice changes a value. Each word has a reach, which is public: no value of a slot depends
+on a reading that begins over :attr:`Words.before_us` before the slot, or :attr:`Words.after_us` after its end. Of a
+counter that is the gap: whether a stand was a bad reading is asked of its two neighbours, not further apart than that.
 
 >>> words = Words(of="sum")
 >>> hour = 3_600_000_000
@@ -22,15 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
+from ...schemas.readings import GROUPED_READING_SCHEMA, LONGEST_US, READING_SCHEMA
 from ...schemas.settings.mappings import Readings
-from ...schemas.slots import SlotGrid, parse_duration
+from ...schemas.slots import SlotGrid, Window, parse_duration
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-#: What a reading may cover, a year and a day.
-LONGEST_US = 366 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +49,26 @@ class Words:
     register: Meter | None = None
     hold_us: int | None = None
     rank: bool = False
+    length_us: int = 0  # what a reading covers at most; 0 where that is not said
 
     @property
-    def reach_us(self) -> int:
-        """How far before a slot, and after its end, a reading may begin that its value depends on."""
-        gap = 0 if self.register is None else self.register.gap_us
-        return max(gap, self.hold_us or 0, LONGEST_US if self.of != "last" and not gap and not self.hold_us else 0)
+    def before_us(self) -> int:
+        """How far before a slot a reading may begin that its value depends on."""
+        if self.register is not None:
+            return self.register.gap_us
+        return max(self.hold_us or 0, 0 if self.of == "last" else self.length_us)
+
+    @property
+    def after_us(self) -> int:
+        """How far after the end of a slot a reading may begin that its value depends on."""
+        return 0 if self.register is None else self.register.gap_us
+
+    def moved_by(self, begin_us: Ints, length_us: Ints) -> tuple[Ints, Ints]:
+        """The instants, first and last, between which lie all slots whose value readings may move."""
+        if self.register is not None:
+            return begin_us - self.register.gap_us, begin_us + self.register.gap_us
+        hold_us = self.hold_us or 1
+        return begin_us, begin_us + (np.maximum(length_us, hold_us) if self.of != "last" else hold_us) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +85,38 @@ class Covering:
         """Some of them."""
         return Covering(self.codes[rows], self.begin_us[rows], self.values[rows], self.length_us[rows], self.rank[rows])
 
+    @classmethod
+    def joined(cls, parts: list[Covering]) -> Covering:
+        """All of some parts."""
+        return cls(*(np.concatenate([getattr(one, name) for one in parts]) for name in cls.__slots__))
+
     def follows(self) -> npt.NDArray[np.bool_]:
         """Which have the one before of the same series, shape (n,); they are sorted."""
         return np.concatenate(([False], self.codes[1:] == self.codes[:-1])) if len(self.codes) else np.zeros(0, bool)
 
 
-def words_of(readings: Readings, of: str) -> Words | None:
+def words_of(readings: Readings | None, of: str) -> Words | None:
     """What the settings say of several rows; ``None`` where the latest reading of a slot counts."""
-    meter = readings.register_
+    meter = None if readings is None else readings.register_
+    hold, length = (None, "length") if readings is None else (readings.hold, readings.length)
     words = Words(
         of=cast("Any", of),
         register=None
         if meter is None
         else Meter(parse_duration(meter.gap), meter.most or math.inf, meter.over_end or 0.0, meter.net),
-        hold_us=None if readings.hold is None else parse_duration(readings.hold),
-        rank=readings.cell == "rank",
+        hold_us=None if hold is None else parse_duration(hold),
+        rank=readings is not None and readings.cell == "rank",
+        length_us=0 if length is None or of == "last" else length_of(length) or LONGEST_US,
     )
     return None if words == Words() else words
+
+
+def length_of(text: str | None) -> int | None:
+    """Microseconds of a length that the settings give; ``None`` where they name a column, or nothing."""
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        return None
 
 
 def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -> pa.RecordBatch | None:
@@ -124,29 +151,31 @@ def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def slot_values(readings: Covering, grid: SlotGrid, words: Words) -> tuple[Ints, Ints, Floats]:
-    """The value of every slot that has one.
+def slot_values(
+    readings: Covering, grid: SlotGrid, words: Words, within: Window | None = None
+) -> tuple[Ints, Ints, Floats]:
+    """The value of every slot that has one, or of those within a window.
 
     Returns:
         The series, the slot and the value of each, in this order, shape (m,) each; of a series and slot one at most.
     """
-    one = _united(readings)
+    one = united(readings)
     if words.register is not None:
         one = _rises(one, words.register)
-        return _shared(one, grid, mean=False)
+        return _shared(one, grid, within, mean=False)
     if words.of == "last" and words.hold_us is not None:
-        return _held(_until_next(one, words.hold_us), grid)
+        return _held(_until_next(one, words.hold_us), grid, within)
     if words.of == "mean" and words.hold_us is not None:
         known = one.length_us > 0
         until = _until_next(one, words.hold_us)
         one = replace(until, length_us=np.where(known, one.length_us, until.length_us))
     one = one.take(np.isfinite(one.values))
     if words.of == "last":
-        return _latest(one, grid, by_rank=words.rank)
-    return _shared(one.take(one.length_us > 0), grid, mean=words.of == "mean")
+        return _latest(one, grid, within, by_rank=words.rank)
+    return _shared(one.take(one.length_us > 0), grid, within, mean=words.of == "mean")
 
 
-def _united(readings: Covering) -> Covering:
+def united(readings: Covering) -> Covering:
     """One reading of each series and begin: that of the highest rank, then of the highest value and length."""
     order = np.lexsort((readings.length_us, readings.values, readings.rank, readings.begin_us, readings.codes))
     one = readings.take(order)
@@ -190,17 +219,19 @@ def _until_next(readings: Covering, most_us: int) -> Covering:
     return replace(readings, length_us=np.minimum(length, most_us))
 
 
-def _held(readings: Covering, grid: SlotGrid) -> tuple[Ints, Ints, Floats]:
+def _held(readings: Covering, grid: SlotGrid, within: Window | None) -> tuple[Ints, Ints, Floats]:
     """The value in force when each slot begins."""
     readings = readings.take(np.isfinite(readings.values))
     first = grid.slots_of(readings.begin_us + grid.interval_us - 1)
     last = grid.slots_of(readings.begin_us + readings.length_us - 1)
-    rows, slots = _expanded(first, last)
+    rows, slots = expanded(first, last, within)
     return readings.codes[rows], slots, readings.values[rows]
 
 
-def _latest(readings: Covering, grid: SlotGrid, *, by_rank: bool) -> tuple[Ints, Ints, Floats]:
+def _latest(readings: Covering, grid: SlotGrid, within: Window | None, *, by_rank: bool) -> tuple[Ints, Ints, Floats]:
     slots = grid.slots_of(readings.begin_us)
+    rows, slots = expanded(slots, slots, within)
+    readings = readings.take(rows)
     rank = readings.rank if by_rank else np.zeros_like(readings.rank)
     order = np.lexsort((readings.begin_us, rank, slots, readings.codes))
     codes, slots = readings.codes[order], slots[order]
@@ -208,10 +239,10 @@ def _latest(readings: Covering, grid: SlotGrid, *, by_rank: bool) -> tuple[Ints,
     return codes[ends], slots[ends], readings.values[order][ends]
 
 
-def _shared(readings: Covering, grid: SlotGrid, *, mean: bool) -> tuple[Ints, Ints, Floats]:
+def _shared(readings: Covering, grid: SlotGrid, window: Window | None, *, mean: bool) -> tuple[Ints, Ints, Floats]:
     """Sums of what readings give to each slot by the share of their time, or means over the time that they cover."""
     ends = readings.begin_us + readings.length_us
-    rows, slots = _expanded(grid.slots_of(readings.begin_us), grid.slots_of(ends - 1))
+    rows, slots = expanded(grid.slots_of(readings.begin_us), grid.slots_of(ends - 1), window)
     starts = grid.time_of(slots)
     within = np.minimum(starts + grid.interval_us, ends[rows]) - np.maximum(starts, readings.begin_us[rows])
     order = np.lexsort((readings.begin_us[rows], slots, readings.codes[rows]))
@@ -229,8 +260,10 @@ def _shared(readings: Covering, grid: SlotGrid, *, mean: bool) -> tuple[Ints, In
     return readings.codes[rows[heads]], slots[heads], sums
 
 
-def _expanded(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """Ranges of slots one by one: the number of each range, and the slot."""
+def expanded(first: Ints, last: Ints, within: Window | None = None) -> tuple[Ints, Ints]:
+    """Ranges of numbers one by one, as far as they are within a window: the place of each range, and the number."""
+    if within is not None:
+        first, last = np.maximum(first, within.start), np.minimum(last, within.stop - 1)
     widths = np.maximum(last - first + 1, 0)
     rows = np.repeat(np.arange(len(first)), widths)
     starts = np.cumsum(widths) - widths

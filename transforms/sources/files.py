@@ -263,11 +263,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
         #: what needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others
-        self.by_series: RegisterIncrements | SlotsOfIntervals | SlotValues | None = None
-        if (words := how.get("words")) is not None:
-            if grid is None:
-                raise SettingsError("slots.of and the words of readings need the slots of the settings")
-            self.by_series = SlotValues(words, grid)
+        self.by_series: RegisterIncrements | SlotsOfIntervals | None = None
         of_registers = isinstance(readings.value, RegisterValue)
         if of_registers or readings.until is not None:
             if grid is None:
@@ -602,6 +598,10 @@ class _Reduce(beam.DoFn):
     def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
         for found in self._values.of(share[1]):
             yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
+
+
+BySeries = RegisterIncrements | SlotsOfIntervals | SlotValues
+"""What needs all rows of a series."""
 
 
 def slots_of_intervals(
