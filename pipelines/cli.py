@@ -322,6 +322,12 @@ def init(**given: Any) -> None:
     help="For level and series: how likely a further series is to be covered, e.g. 0.9 (the default).",
 )
 @click.option(
+    "--regimes",
+    metavar="KIND",
+    help="For level: the class that holds for someone who knows the kind of each day. weekday; kinds, thirds of each "
+    "series' days by its lowest band; or a CSV file with the columns day and kind.",
+)
+@click.option(
     "--certify",
     is_flag=True,
     help="For pooled: keep a certificate of the exact account at epsilon 1; for more than 12 states, a minute for 51.",
@@ -338,8 +344,10 @@ def fit(settings: Path, *, output: Path | None, **given: Any) -> None:
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
       quiltstream fit settings.yaml --exclude roster.csv --cover 0.8
+      quiltstream fit settings.yaml --exclude roster.csv --regimes weekday
     """
-    from .commands.fit import Choice, fit_file, show
+    from .commands.fit import Choice, fit_file
+    from .commands.fit_text import show
     from .console import results
 
     show(results(), fit_file(settings, Choice(**given), output))
@@ -420,6 +428,11 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
     is_flag=True,
     help="Publish under model: stand-in, bounds which no data were used for; every row says so.",
 )
+@click.option(
+    "--accept-cover",
+    is_flag=True,
+    help="Publish although the model covers a further series with odds below 0.8; every row says the odds.",
+)
 @click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
 def run(
     settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, live: bool, even_if_empty: bool, **given: bool
@@ -451,7 +464,7 @@ def run(
         runs_until_stopped()
     from ..schemas.settings.job import Accepted
 
-    accepted = Accepted(noise=given.pop("accept_noise"), stand_in=given.pop("accept_stand_in"))
+    accepted = Accepted(given.pop("accept_noise"), given.pop("accept_stand_in"), given.pop("accept_cover"))
     if dry_run:
         from .commands.dry_run import dry
 
@@ -553,6 +566,9 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--epsilon", type=float, help="Loss you accept [default: the settings', or 1]")
 @click.option("--error", metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want.")
 @click.option("--mechanism", metavar="NAME", help="Plan with this one [default: the least noise]")
+@click.option(
+    "--lifetime", metavar="DURATION", help="Also the noise for so long against someone who knows no series' habits."
+)
 @click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
 @click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
 @click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")

@@ -61,6 +61,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "outside": (int, type(None)),
     "smoothing": (int, float),
     "from_protected": (bool,),
+    "odds": (int, float, type(None)),
     "series_hashes": (list,),
     "source_digests": (list,),
     "notes": (list,),
@@ -86,6 +87,7 @@ class Provenance:
         transitions: how many transitions were counted.
         outside: how many of these series lie outside the belief by plug-in, where that is known.
         smoothing: additive smoothing per cell of a row.
+        odds: about how likely a further series is covered by the belief; ``None`` where nothing says.
         from_protected: whether series of the protected domain were used: the loss is then 'given the model'.
         series_hashes: a stable hash of each series used, to find those that a roster protects as well.
         source_digests: BLAKE2 digests of the files that were read, to find a run that reads them again.
@@ -98,6 +100,7 @@ class Provenance:
     transitions: int = 0
     outside: int | None = None
     smoothing: float = 0.0
+    odds: float | None = None
     from_protected: bool = False
     series_hashes: tuple[str, ...] = field(default=(), repr=False)
     source_digests: tuple[str, ...] = field(default=(), repr=False)
@@ -121,7 +124,8 @@ class Provenance:
         history is. What the model is stands in the row as its digest, ``model_id``.
         """
         named = _FILE_NAME.search(self.source) is not None
-        return f"{self.method}; {self.source}" if self.source and not named else self.method
+        text = f"{self.method}; {self.source}" if self.source and not named else self.method
+        return text if self.odds is None else f"{text}; covers a further series with odds of about {self.odds:.2f}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""

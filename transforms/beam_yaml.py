@@ -38,6 +38,7 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
             quote the dates, ``start: "2013-01-01"``: Beam dumps the config as JSON, and dates of YAML are not JSON.
         accept_noise: as of `PrivateHistograms`.
         accept_stand_in: likewise.
+        accept_cover: likewise.
         even_if_empty: likewise.
         by_watermark: likewise.
 
@@ -50,6 +51,7 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
         *,
         accept_noise: bool = False,
         accept_stand_in: bool = False,
+        accept_cover: bool = False,
         even_if_empty: bool = False,
         by_watermark: bool = False,
     ) -> None:
@@ -59,6 +61,7 @@ class PrivateHistogramsOfRows(beam.PTransform[Any, Any]):
             read,
             accept_noise=accept_noise,
             accept_stand_in=accept_stand_in,
+            accept_cover=accept_cover,
             even_if_empty=even_if_empty,
             by_watermark=by_watermark,
         )

@@ -230,7 +230,7 @@ def check_plan(plan: Plan, *, live: bool) -> None:
 
     Raises:
         SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
-            a stand-in, or the noise drowns the counts.
+            a stand-in or covers few series, or the noise drowns the counts.
         RegistrationConflict: ``windows.stop`` is before the one on record.
         StoreError: there is a ledger and it cannot be read.
     """
@@ -259,9 +259,27 @@ def check_error(plan: Plan) -> None:
 
 
 def check_belief(plan: Plan) -> None:
-    """Stop a job whose belief is a stand-in, before anything is charged."""
-    if plan.stand_in and not plan.accepted.stand_in and plan.noise != "none":
+    """Stop a job whose belief is a stand-in, or covers too few series, before anything is charged."""
+    if plan.noise == "none":
+        return
+    if plan.stand_in and not plan.accepted.stand_in:
         raise SettingsError(STAND_IN_TEXT)
+    if covers_few(plan) and not plan.accepted.cover:
+        raise SettingsError(
+            f"model: its belief covers a further series with odds of about {plan.model.provenance.odds:.2f}, below "
+            f"{LEAST_ODDS:g}: fit with a larger --cover, which takes more series, or publish it all the same: run "
+            "--accept-cover, or PrivateHistograms(..., accept_cover=True); every row says the odds in model_provenance"
+        )
+
+
+#: Odds of a further series from which on a belief needs no word of the operator.
+LEAST_ODDS = 0.8
+
+
+def covers_few(plan: Plan) -> bool:
+    """Whether the belief covers a further series with odds below 0.8."""
+    odds = plan.model.provenance.odds
+    return odds is not None and odds < LEAST_ODDS
 
 
 #: What is said of a belief that is a stand-in.

@@ -90,6 +90,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         even_if_empty: publish the windows of readings that end although no reading counts in any of them.
         accept_noise: publish although the expected error is above the settings' ``most_error``.
         accept_stand_in: publish although the settings' ``model`` is ``stand-in``.
+        accept_cover: publish although the belief covers a further series with odds below 0.8.
         by_watermark: of a source that never ends and declares no window complete itself, as those of other libraries:
             publish a window when the watermark of its readings and the wall clock have passed its end. Assumed where
             the type of the elements in Beam is another one than record batches.
@@ -112,6 +113,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         even_if_empty: bool = False,
         accept_noise: bool = False,
         accept_stand_in: bool = False,
+        accept_cover: bool = False,
         by_watermark: bool = False,
         **fields: Any,
     ) -> None:
@@ -124,6 +126,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             even_if_empty=even_if_empty,
             accept_noise=accept_noise,
             accept_stand_in=accept_stand_in,
+            accept_cover=accept_cover,
             by_watermark=by_watermark,
         )
         if settings is None and not fields:
@@ -136,7 +139,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
         plan = make_plan(settings, given, noise=noise)
         before = plan.accepted
-        accepted = Accepted(before.noise or accept_noise, before.stand_in or accept_stand_in)
+        accepted = Accepted(
+            before.noise or accept_noise, before.stand_in or accept_stand_in, before.cover or accept_cover
+        )
         self._plan = replace(plan, accepted=accepted)
         self._even_if_empty = even_if_empty
         self._by_watermark = by_watermark

@@ -6,7 +6,7 @@
     which mechanism, window and group an error takes; a job; what it will do and cost
 ``init``, ``message_preview``
     settings from a look at data or messages
-``fit``, ``check``
+``fit``, ``fit_checks``, ``fit_text``, ``check``
     a model from a history; what is in the data, and what a mapping makes of messages
 ``demo``, ``show``
     the tour, and released rows as text

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from ...privacy.accounting.forward_backward import constant_loss
+from ...privacy.accounting.habits import PROMISE
 from ...privacy.estimation.per_series import contractions
 from ...privacy.estimation.transition_counts import TransitionCounts
 from ...schemas.files import begin_of, write_whole
@@ -30,7 +31,8 @@ from .. import data
 from ..connectors.files import released
 from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
 from ..errors import CommandError, writing
-from .fit import REGIMES, Choice, fit_settings, said_of
+from .fit import Choice, fit_settings
+from .fit_text import habits_told, of_a_new_series, said_of
 from .run import Summary, run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
@@ -183,8 +185,7 @@ def _check_own(out: Path) -> None:
 def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
     noise, cover = plan.calibration, plan.model.diagnostics["cover"]
     rank, n, others = cover["rank"], cover["series"], cover["others"]
-    low, high = cover["range"]
-    heading(console, "52 private weekly load histograms of 30 London homes, at epsilon 1 for the year")
+    heading(console, "52 weekly load histograms of 30 London homes, at epsilon 1 for the year")
     facts(
         console,
         {
@@ -192,11 +193,10 @@ def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
             "split": "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder",
             "belief": f"every home is a chain, also one that changes in time, that forgets as fast as {rank} of the "
             f"{n} homes of the history do (a class of total-variation bounds, both directions of time)",
-            "holds for": f"{rank} of the {n}; a new home that is exchangeable with them loses at most 1 by its own "
-            f"chain with probability at least {rank}/{n + 1} = {cover['probability']:.2f} (for this history that "
-            f"share of homes may be {low:.2f} to {high:.2f})",
+            "promise": PROMISE,
+            "habits": habits_told(cover, plan.space),
+            "a new home": of_a_new_series(cover),
             "on the feeder": f"{lost} of the 30 homes lose more than 1 by their own chains",
-            "not known": REGIMES,
             **{name: f"of the history {said}" for name, said in said_of(cover["checks"])},
             "noise": f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
             f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}",
@@ -241,8 +241,8 @@ def _show_cost(console: Console, summary: Summary, releases: int) -> None:
         console,
         {
             "this run": this_run,
-            "loss": f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}; "
-            "docs/ledger-mathematics.md has the proof",
+            "loss": f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}: "
+            "to someone who knows a home's habits; docs/mathematics.md has the proof",
             "naive adding": f"says {summary.naive_loss:g}",
         },
     )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from ...privacy.accounting.habits import HABITS, PROMISE
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.quilt_account import loss_by_quilts
 from ...privacy.accounting.schedules import Schedule
@@ -31,7 +32,15 @@ from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.checks import STAND_IN_TEXT, check_plan, count_error, error_shares, fewest_slots, noise_problem
+from ...transforms.checks import (
+    STAND_IN_TEXT,
+    check_plan,
+    count_error,
+    covers_few,
+    error_shares,
+    fewest_slots,
+    noise_problem,
+)
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
 from ...transforms.registration import register
@@ -193,7 +202,9 @@ def course_of(
     before = on_record(plan.address, plan.domain.name, plan.query_name)
     noise = hopeless and before.registration is None and not accepted.noise
     stand_in = plan.stand_in and not accepted.stand_in
-    words = [word for word, needed in (("--accept-noise", noise), ("--accept-stand-in", stand_in)) if needed]
+    cover = covers_few(plan) and not accepted.cover
+    needed = {"--accept-noise": noise, "--accept-stand-in": stand_in, "--accept-cover": cover}
+    words = [word for word, one in needed.items() if one]
     if words:
         return Course.stopped(" and ".join(words))
     try:
@@ -647,6 +658,8 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
     rule, _, gap = plan.domain.missing.partition(" ")
     origin = plan.model.provenance
     found = [
+        f"promise: {PROMISE}",
+        f"habits: {HABITS}",
         *(f"belief: {text}" for text in plan.calibration.assumptions),
         f"model: {origin.text}",
         _MISSING[rule].format(gap),
@@ -779,7 +792,9 @@ def dry(
 
     Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
     """
-    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
+    settings = read_settings(path).accepting(
+        Accepted(noise=True, stand_in=True, cover=True)
+    )  # it says what a run would
     check_apart(settings)
     if not (live or goes_on(settings)):
         refuse_topics(settings)

@@ -6,8 +6,10 @@ chains; ``periodic``, the chain of all series together with a kernel for every s
 all series together. The first two leave out the series that need most noise, by a rank that says how likely a further
 series is to be covered (``privacy.estimation.per_series``).
 
-Beside the belief it says how many series of the history lose more where more is believed: a rhythm, a longer memory, no
-chain (``privacy.estimation.belief_checks``). All of it is a function of the history and as secret as it is.
+With ``--regimes`` the class holds for someone who knows the kind of each day (``privacy.estimation.regimes``). Beside
+the belief stands what habits tell (``privacy.accounting.habits``), and how many series of the history lose more where
+more is believed: a rhythm, a longer memory, no chain (``privacy.estimation.belief_checks``). All of it is a function of
+the history and as secret as it is. ``fit_text`` prints it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,26 +25,23 @@ from typing import Any, Literal, TypeAlias
 
 import apache_beam as beam
 import numpy as np
-from rich.console import Console
 
 from ...privacy.accounting.forward_backward import certified, endless, lower_bound
+from ...privacy.accounting.habits import habit_loss
 from ...privacy.accounting.ledger import Ledger
-from ...privacy.analysis.methods import METHODS
-from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, pooled_rhythm, rhythm, stretches
 from ...privacy.estimation.belief_checks import Path as SeriesPath
+from ...privacy.estimation.belief_checks import pooled_rhythm
 from ...privacy.estimation.diagnosis import diagnose, outside
 from ...privacy.estimation.per_series import (
-    DIGITS,
-    ENOUGH,
     PSEUDO_VISITS,
     Contractions,
     contractions,
     largest_cover,
     rank_of,
 )
+from ...privacy.estimation.regimes import contractions_by_kind
 from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
-from ...privacy.models.belief import Belief
-from ...privacy.models.classes import FiniteClass, MixingBounds, has_quilts
+from ...privacy.models.classes import FiniteClass, MixingBounds
 from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
@@ -57,15 +56,16 @@ from ...schemas.settings.job import (
     under_pseudonyms,
 )
 from ...schemas.settings.model import STAND_IN
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, parse_instant
+from ...schemas.slots import DAY_US, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ...transforms.readings.slots import words_of
 from ...transforms.sources.files import SlotValues
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
 from ..connectors.job_io import check_output, job_paths
-from ..console import facts, finite, heading, notes, number, plural, shares, working
+from ..console import finite, plural, working
 from ..errors import CommandError, writing
 from ..runners import new_pipeline, options_of, read_source
+from .fit_checks import Kinds, check, kinds_of_days, tally
 
 #: Results of pipelines of this process, by a number of its own: counts never touch a disk.
 _RESULTS: dict[tuple[int, str], Any] = {}
@@ -89,6 +89,9 @@ class Choice:
     belief: Believed = "level"
     # probability with which a further series is to be covered, for ``level`` and ``series``; 0.9 if left out
     cover: str | None = None
+    # ``weekday``, ``kinds``, or a CSV file with the columns day and kind: for ``level``, the class given the kind of
+    # day
+    regimes: str | None = None
     certify: bool = False  # for ``pooled``: keep a certificate of the exact account at epsilon 1 with the chain
     quick: bool = False  # leave out the checks under richer beliefs that take more than a second
 
@@ -138,6 +141,8 @@ def _check_options(choice: Choice) -> None:
     """Refuse options of another belief than the chosen one."""
     if choice.belief in ("periodic", "pooled") and choice.cover is not None:
         raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
+    if choice.regimes is not None and choice.belief != "level":
+        raise CommandError(f"--regimes {choice.regimes}: it is for --belief level; give that, or leave it out")
     if choice.certify and choice.belief != "pooled":
         raise CommandError("--certify: it is for --belief pooled; give that, or leave it out")
     if choice.smoothing and choice.belief != "pooled":
@@ -185,16 +190,34 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         return model
     epsilon = settings.privacy.epsilon
     kept_paths = None if paths is None else [paths[name] for name in chosen.series]
+    kinds = None if kept_paths is None else kinds_of_days(settings, kept_paths, choice.regimes)
     if choice.belief == "periodic":
         with working("finding the noise of a kernel for every slot of the day, and what each series loses"):
-            return periodic_model(model, kept_paths, epsilon)
+            return periodic_model(model, kept_paths, epsilon, kinds)
+    if choice.regimes is not None and (kinds is None or len(chosen.series) == 1):
+        why = "one series" if kinds is not None else "too many series or states"
+        raise CommandError(
+            f"--regimes {choice.regimes}: a history of {why} has no chains by the kind of day to compare: give more "
+            "series, at most 200 of 12 states, or leave --regimes out"
+        )
     with working(f"finding the noise that each of {len(chosen.series):,} series needs"):
-        made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon)
+        history = None
+        if kinds is not None and kept_paths is not None and choice.regimes is not None:
+            history = _by_kind(kept_paths, kinds, chosen.states, choice.regimes)
+        given = "" if kinds is None or choice.regimes is None else kinds.name
+        made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon, history, given)
     cover = made.diagnostics["cover"]
     sigma = cover["checked"]["sigma"]
     with working("checking the belief against a daily rhythm, a memory of two slots and long stretches"):
-        checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, quick=choice.quick)
+        checks = check(kept_paths, chosen.states, settings.grid.interval_us, sigma, epsilon, kinds, quick=choice.quick)
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
+
+
+def _by_kind(paths: Sequence[SeriesPath], kinds: Kinds, states: int, regimes: str) -> Contractions:
+    try:
+        return contractions_by_kind(paths, kinds.of, kinds.number, states, kinds.day)
+    except (EstimationError, ChainError) as error:
+        raise CommandError(f"--regimes {regimes}: {error}") from error
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
@@ -312,174 +335,10 @@ def names_in(path: Path, columns: Sequence[str], option: str) -> frozenset[str]:
     )
 
 
-def show(console: Console, fitted: Fitted) -> None:
-    """Print a fitted model."""
-    model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
-    belief = belief_from_dict(model.belief)
-    heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    interval = "" if model.interval_us is None else format_duration(model.interval_us)
-    if "rhythm" in found:
-        _show_rhythm(console, model, interval)
-    elif "cover" in found:
-        _show_covers(console, model, interval)
-    else:
-        _show_pooled(console, model, belief, interval)
-    said = [*origin.notes]
-    if fitted.protected:
-        said.append(
-            f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
-            "'given the model', which is a function of their data; leave them out with --exclude"
-        )
-    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief):
-        said.append(
-            f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
-            "set forward-backward, or fit with --belief pooled"
-        )
-    said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
-    heading(console, "Remember")
-    notes(console, said)
-
-
-def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) -> None:
-    (chain,) = belief.members
-    origin, found = model.provenance, model.diagnostics
-    console.print("  How often each state is visited in the long run")
-    labels = () if model.states is None else model.states.labels
-    for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
-        console.print("  ", line, sep="")
-    noise = mqm_approx(belief, epsilon=1.0)
-    kept: dict[str, str] = {}
-    if belief.certificates:
-        sigma = 1 / min(one.density for one in belief.certificates)
-        kept["certified"] = f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"
-    out = f"{origin.outside} of the {origin.series} series, by their own counts"
-    out += ": the loss is not proved for them" if origin.outside else ""
-    facts(
-        console,
-        {
-            "interval": interval,
-            "pi_min": f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times",
-            "gap": f"{found['gap']:.6g} of P P*",
-            "noise": f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}",
-            **kept,
-            "outside": out,
-            "model id": model.model_id,
-        },
-    )
-
-
-#: Work up to which a check takes half a minute at most: pairs of rows that are coupled, and cells times sets of
-#: states. A pair of a memory of two slots takes as long as five of a rhythm.
-_MOST_ROWS, _RHYTHM_ROWS = 40_000, 5
-_MOST_CELLS = 200_000_000
-
-
-def check(
-    paths: Sequence[SeriesPath] | None,
-    states: int,
-    interval_us: int,
-    sigma: float,
-    epsilon: float = 1.0,
-    *,
-    quick: bool = False,
-) -> dict[str, dict[str, Any]]:
-    """Check the series of a history, whose states are None where they were too many to keep, at a noise for epsilon.
-
-    By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was ``skipped``.
-    ``quick`` leaves out what takes more than a second.
-    """
-    density = 1 / sigma
-    if paths is None:
-        return {name: {"skipped": "the history has too many series or states, or too long series"} for name in _SAID}
-    n, cells = len(paths), sum(len(path.states) for path in paths)
-    found: dict[str, dict[str, Any]] = {}
-    day, odd = divmod(DAY_US, interval_us)
-    if not quick:
-        slow = "it would take long for so many series, states and slots of a day; fit fewer series to have it checked"
-        rows = n * day * states * (states - 1)
-        no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS * _RHYTHM_ROWS else ""
-        found["rhythm"] = _tally(lambda: rhythm(paths, states, day, density, epsilon), epsilon, no_rhythm)
-        found["memory"] = _tally(
-            lambda: memory(paths, states, density, epsilon), epsilon, slow if n * states**4 > _MOST_ROWS else ""
-        )
-    for name, length in (("25 hours", 25 * HOUR_US), ("week", 7 * DAY_US)):
-        half = length // interval_us // 2
-        why = "it would take long for so many readings and states" if cells * 2**states > _MOST_CELLS else ""
-        if half < 1:
-            why = "a slot is longer"
-        counted = _tally(lambda half=half: stretches(paths, states, density, half), epsilon, why)
-        # The bound is from below: 0 everywhere says nothing of what the series lose.
-        found[name] = {"skipped": _UNTOLD} if counted.get("largest") == 0 else counted
-    return found
-
-
-def _tally(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> dict[str, Any]:
-    if why_not:
-        return {"skipped": why_not}
-    found = losses()
-    return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": finite(float(found.max()))}
-
-
-_UNTOLD = f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states, or all are alike"
-
-_KNOWING = "someone who knows which stretches of {} the series had, and how often"
-
-_SAID: Mapping[str, tuple[str, str]] = {
-    "own": ("own chain", "lose at most epsilon by their own chains"),
-    "rhythm": ("daily rhythm", "lose at most epsilon by their own chains with a kernel for every slot of the day"),
-    "memory": ("two slots", "lose at most epsilon by their own chains with a memory of two slots"),
-    "25 hours": ("25 hours", f"lose more against {_KNOWING.format('25 hours')}"),
-    "week": ("a week", f"lose more against {_KNOWING.format('a week')}"),
-}
-
-#: Checks that count who loses more, because they bound the loss from below.
-_FROM_BELOW = frozenset({"25 hours", "week"})
-
-
-def said_of(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the checks found, in words: the richer belief, and who loses more against it."""
-    return [(_SAID[name][0], _said(name, one)) for name, one in found.items()]
-
-
-def _said(name: str, found: Mapping[str, Any]) -> str:
-    if "skipped" in found:
-        return f"not checked: {found['skipped']}"
-    many = found["series"] - found["within"] if name in _FROM_BELOW else found["within"]
-    return f"{many} of the {found['series']} series {_SAID[name][1]}"
-
-
-def show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
-    """Print what was checked; ``own`` says what the series lose by their own chains at epsilon 1, if that is known."""
-    checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
-    epsilon = checked["epsilon"]
-    at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
-    heading(console, f"The history under richer beliefs, at {at} (exact statistics, which no ledger counts)")
-    if "own" in checked:
-        own = f"{_said('own', checked['own'])}{_most('own', checked['own'])}"
-    lines = [("own chain", own)] if own and (epsilon == 1 or "own" in checked) else []
-    facts(console, [*lines, *((label, said + _most(name, checks[name])) for name, (label, said)
-                              in zip(checks, said_of(checks), strict=True))])  # fmt: skip
-
-
-def _most(name: str, found: Mapping[str, Any]) -> str:
-    """The largest loss, where a series loses more than epsilon."""
-    if "skipped" in found or found["within"] == found["series"]:
-        return ""
-    if found["largest"] is None:
-        return "; of the others no bound is known"
-    return f"; the largest loss is at {'least' if name in _FROM_BELOW else 'most'} {found['largest']:.2f}"
-
-
 Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
 
 #: The usual cover.
 USUAL = "0.9"
-
-#: What a belief about how fast a chain forgets leaves out.
-REGIMES = (
-    "holidays and seasons are regimes that no chain of this class knows; the promise is against someone who believes a "
-    "chain with these mixing rates"
-)
 
 #: Covers of the table, beside the one that is chosen and the largest that there is.
 _COVERS = ("0.5", "0.8", "0.9", "0.95")
@@ -492,16 +351,33 @@ MOST_STATES = 12
 _CHAIN_DIGITS = 4
 
 
-def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cover: str, epsilon: float = 1.0) -> Model:
+def covering_model(
+    model: Model,
+    counts: TransitionCounts,
+    belief: Believed,
+    cover: str,
+    epsilon: float = 1.0,
+    by_kind: Contractions | None = None,
+    given: str = "",
+) -> Model:
     """The model with a belief that covers most series in the place of the pooled chain.
 
     The numbers of the belief are rounded outward to few digits before anything is made of them; a list of chains has no
     outward, so there the rounded chains are what is believed, but for the slowest, which sets the noise.
+
+    Args:
+        model: With the pooled chain.
+        counts: Of every series.
+        belief: ``level`` or ``series``.
+        cover: The share that is to be covered.
+        epsilon: At which what the series lose is checked.
+        by_kind: The curves given the kind of each day, where the class is to hold given it.
+        given: What makes these kinds.
     """
     labels = None if model.states is None else model.states.labels
     rank = _rank(cover, len(counts.series))
     try:
-        history = contractions(counts, labels=labels)
+        history = contractions(counts, labels=labels) if by_kind is None else by_kind
         exact = _exact(history)
         if belief == "level":
             made = history.envelope(rank)
@@ -517,15 +393,23 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
             "chain of all series together)"
         ) from error
     if exact is not None and epsilon != 1:
-        checked["own"] = _tally(lambda: _losses(history.chains, at), epsilon, "")
+        lost = _losses(history.chains, at).reshape(-1, history.kinds).max(axis=1)
+        checked["own"] = tally(lambda: lost, epsilon, "")
     own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": finite(float(exact.max()))}
     order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
+    covered = [chain for at in order[:rank].tolist() for chain in history.chains_of(at)]
     low, high = history.share_range(rank)
     method = f"contraction class, cover {cover}" if belief == "level" else f"chains of single series, cover {cover}"
+    method += f", given the kind of day ({given})" if given else ""
     return replace(
         model,
         belief=made.to_dict(),
-        provenance=replace(model.provenance, method=f"{method}, {PSEUDO_VISITS} pseudo-visits", outside=outside),
+        provenance=replace(
+            model.provenance,
+            method=f"{method}, {PSEUDO_VISITS} pseudo-visits",
+            outside=outside,
+            odds=history.probability(rank),
+        ),
         diagnostics={
             **model.diagnostics,
             "cover": {
@@ -534,15 +418,23 @@ def covering_model(model: Model, counts: TransitionCounts, belief: Believed, cov
                 "rank": rank,
                 "series": len(counts.series),
                 "probability": history.probability(rank),
-                "short": history.short,
                 "range": [low, high],
+                "given": given,
+                "habits": _habits(covered) if len(counts.series) > 1 else {},
                 "own": own,
                 "others": {} if exact is None else _others(history, exact, order[:rank].tolist()),
                 "table": _table(history, exact, cover),
                 "checked": checked,
+                "chains": [] if exact is None or given else [rounded_rows(one.transition).tolist() for one in covered],
             },
         },
     )
+
+
+def _habits(chains: Sequence[MarkovChain]) -> dict[str, Any]:
+    """What is told by which of some chains a series follows, each held alike."""
+    told = habit_loss(chains)
+    return {"most": finite(told.most), "pair": list(told.pair), "neighbours": [finite(one) for one in told.neighbours]}
 
 
 def _losses(chains: Iterable[MarkovChain], sigma: float) -> FloatArray:
@@ -564,12 +456,12 @@ def _rank(cover: str, series: int) -> int:
 def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict[str, float | None]:
     """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise.
 
-    The least is that of the slowest kept chain, which is in the class and in the list, for counts of every slot
-    (:func:`lower_bound`).
+    The least is that of the slowest kept series, whose chains are in the class and in the list, for counts of every
+    slot (:func:`lower_bound`).
     """
-    chains = [history.chains[at] for at in chosen]
-    slowest = history.chains[max(chosen, key=lambda at: exact[at])]
-    found = {"least": lower_bound(slowest, 1.0), "own": float(exact[chosen].max())}
+    chains = [chain for at in chosen for chain in history.chains_of(at)]
+    slowest = history.chains_of(max(chosen, key=lambda at: exact[at]))
+    found = {"least": max(lower_bound(one, 1.0) for one in slowest), "own": float(exact[chosen].max())}
     try:
         found["mqm-exact"] = max(mqm_exact(chain, 1.0).sigma for chain in chains)
         bounds = [MixingBounds.of(chain) for chain in chains]
@@ -582,7 +474,7 @@ def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict
 
 def _exact(history: Contractions) -> FloatArray | None:
     """What each series' own chain needs, where that is cheap."""
-    if len(history.chains) > _MOST_SERIES or history.chains[0].states > MOST_STATES:
+    if len(history.chains) > _MOST_SERIES * history.kinds or history.chains[0].states > MOST_STATES:
         return None
     return history.exact_scores()
 
@@ -610,7 +502,7 @@ def rounded_rows(transition: FloatArray) -> FloatArray:
 
 
 def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[Any]:
-    n = len(history.chains)
+    n = len(history.scores)
     ordered = None if exact is None else np.sort(exact)
     wanted = sorted({Fraction(one) for one in (*_COVERS, cover)} | {Fraction(n, n + 1)})
     ranks = dict.fromkeys(math.ceil(one * (n + 1)) for one in wanted if one <= Fraction(n, n + 1))
@@ -634,83 +526,11 @@ def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[
     return found
 
 
-def _show_covers(console: Console, model: Model, interval: str) -> None:
-    """Print what a belief that covers most series costs, and for whom it holds."""
-    found = model.diagnostics["cover"]
-    rank, n, bounds = found["rank"], found["series"], model.belief
-    _show_table(console, found["table"], rank, n)
-    if bounds["kind"] == "dobrushin-bounds":
-        heading(console, "Largest total variation after so many slots")
-        for name in ("forward", "backward"):
-            points = "  ".join(f"{m}: {eta:g}" for m, eta in bounds[name])
-            console.print(f"  {name:<9} {points}", soft_wrap=True)
-    low, high = found["range"]
-    whom = "one of these chains"
-    if found["belief"] == "level":
-        whom = "a chain with these mixing rates, also one that changes in time"
-    said = {
-        "interval": interval,
-        "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
-        "promise": f"against someone who believes {whom}",
-        "a new series": f"exchangeable with the history's {n}: by its own chain, fitted in the same way, it loses at "
-        f"most epsilon with probability {'about' if found['short'] else 'at least'} {rank}/{n + 1} = "
-        f"{found['probability']:.2f}; for this history the share of such series may be {low:.2f} to {high:.2f}",
-    }
-    if found["short"]:
-        added = PSEUDO_VISITS * (1 if model.states is None else model.states.size)
-        said["why about"] = (
-            f"{found['short']} of the {n} series have fewer than {ENOUGH * added:,} transitions, {ENOUGH} for each of "
-            f"the {added} visits of the pooled rows that are added to theirs, and a new series is no part of these rows"
-        )
-    others = found.get("others", {})
-    if others.get("least") is not None:
-        said["at least"] = (
-            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more by counts of "
-            f"every slot; for the list of them {_shown(others['own'])} is enough"
-        )
-    given = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
-    quilts = [
-        f"{name} {number(others[name])} for {given[METHODS[name].reads]}"
-        for name in reversed([*METHODS])
-        if others.get(name) is not None
-    ]
-    if quilts:
-        said["by quilts"] = ", ".join(quilts)
-    unrounded = "" if found["belief"] == "level" else ", the slowest chain excepted"
-    facts(console, said | {"model id": f"{model.model_id}, of the belief rounded to {DIGITS} decimals{unrounded}"})
-    own = found["own"]
-    chains = f"{own['within']} of the {n} series {_SAID['own'][1]}" if own else ""
-    if own and own["largest"] is not None:
-        chains += f"; the slowest needs sigma {number(own['largest'])}"
-    show_checks(console, found, chains)
-    console.print(f"  {REGIMES[0].upper()}{REGIMES[1:]}.")
-
-
-def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
-    """Print what each cover of a history of n series costs, with a mark at the chosen rank."""
-    console.print(
-        "  Covers of this history: series, probability for a further one, noise (sigma at epsilon 1, endless)"
-    )
-    console.print("    series   probability  (range)        contraction class   inside   own chains", soft_wrap=True)
-    for row in table:
-        low, high = row["range"]
-        mark = ">" if row["rank"] == rank else " "
-        console.print(
-            f"  {mark} {row['rank']:>3}/{n:<4}  {row['probability']:>10.3f}  ({low:.2f} to {high:.2f})"
-            f"{_shown(row['sigma']):>16}{_shown(row['inside'], 0):>13}{_shown(row['series_sigma']):>13}",
-            soft_wrap=True,
-        )
-
-
-def _shown(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
 #: Pairs of rows of a day that are coupled within some seconds.
 _MOST_RHYTHM_ROWS = 20_000
 
 
-def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: float) -> Model:
+def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: float, kinds: Kinds | None) -> Model:
     """The model with a kernel for every slot of the day in the place of the pooled chain.
 
     The rows are rounded to few decimals, and the rounded chain is what is believed.
@@ -734,7 +554,7 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: fl
         at = sigma if epsilon == 1 else 1 / endless(chain, epsilon).density
     except (ChainError, NotContracting) as error:
         raise CommandError(f"{error} (--edges make the bins; --belief level needs no kernel for each slot)") from error
-    checks = check(paths, k, model.interval_us, at, epsilon)
+    checks = check(paths, k, model.interval_us, at, epsilon, kinds)
     own = checks["rhythm"]
     return replace(
         model,
@@ -755,20 +575,3 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: fl
             },
         },
     )
-
-
-def _show_rhythm(console: Console, model: Model, interval: str) -> None:
-    """Print what such a belief costs, and for whom it holds."""
-    found = model.diagnostics["rhythm"]
-    facts(
-        console,
-        {
-            "interval": interval,
-            "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
-            "promise": "against someone who believes that every series follows this chain, with a kernel for each of "
-            f"the {found['slots']} slots of the day",
-            "model id": model.model_id,
-        },
-    )
-    show_checks(console, found, "")
-    console.print("  Holidays and seasons are regimes that this chain does not know.")

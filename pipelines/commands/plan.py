@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from ...privacy.accounting.habits import lifetime_sigma
 from ...privacy.analysis.methods import METHODS
 from ...privacy.analysis.planning import (
     Purpose,
@@ -26,6 +27,7 @@ from ...privacy.analysis.planning import (
     percent,
 )
 from ...privacy.models.belief import Belief
+from ...privacy.models.markov_chain import MarkovChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.validation import rounded_up
 from ...schemas.files import whole_file
@@ -55,6 +57,7 @@ class Options:
     windows: str | None = None  # lengths of the table, with commas
     groups: str | None = None  # group sizes of the table, with commas
     epsilons: str | None = None  # of the table, with commas
+    lifetime: str | None = None  # how long anything is released about a series
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,29 @@ class Subject:
     stand_in: bool  # whether the belief is a stand-in
     mechanism: str | None  # the mechanism that the settings name; None where there are none
     notes: tuple[str, ...]  # what was assumed of the purpose
+    chains: tuple[MarkovChain, ...]  # of the series of the history, as far as the model keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The noise of a finite life, for someone who knows no more than the chains of the history."""
+
+    length: str
+    slots: int
+    epsilon: float
+    proved: float  # sigma at which everything released in that time loses at most epsilon
+    least: float  # sigma below which counts of every slot lose more
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return (
+            f"for {self.length} in all and epsilon {self.epsilon:g}, sigma {self.proved:.4g} is proved against "
+            "someone who "
+            "knows the history's chains, not which of them a series follows; below sigma "
+            f"{self.least:.4g} counts of every slot would lose more. It grows with the time; with more series in a "
+            "group the counts grow and sigma does not"
+        )
 
 
 def plan(
@@ -86,6 +112,7 @@ def plan(
     subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
     with working("calibrating"):
         found = analyse_utility(subject.belief, subject.purpose)
+    life = None if options.lifetime is None else lifetime(subject, options.lifetime, found.purpose)
     if picture is not None:
         _draw(picture, subject, found)
     if as_json:
@@ -95,18 +122,21 @@ def plan(
             "labels": list(subject.space.labels),
             "stand_in": subject.stand_in,
             "notes": list(subject.notes),
+            **({} if life is None else {"lifetime": asdict(life)}),
         }
         print_json({**found.to_dict(), **said})
         return
     console = results()
-    show(console, subject, found)
+    show(console, subject, found, life)
     if picture is not None:
         console.print(f"\n{picture}: written", soft_wrap=True)
 
 
 def of_settings(path: Path, options: Options) -> Subject:
     """What a settings file plans, with what the command line changes."""
-    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True))  # it says what a run would
+    settings = read_settings(path).accepting(
+        Accepted(noise=True, stand_in=True, cover=True)
+    )  # it says what a run would
     made = make_plan(settings)
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
     window = schedule.size if options.window is None else _slots("--window", options.window, interval)
@@ -152,6 +182,7 @@ def of_settings(path: Path, options: Options) -> Subject:
         stand_in=made.stand_in,
         mechanism=made.mechanism,
         notes=tuple(said),
+        chains=_chains(made.model),
     )
 
 
@@ -182,10 +213,36 @@ def of_model(path: Path, options: Options) -> Subject:
         stand_in=model.provenance.stand_in,
         mechanism=None,
         notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
+        chains=_chains(model),
     )
 
 
-def show(console: Console, subject: Subject, found: Utility) -> None:
+def _chains(model: Model) -> tuple[MarkovChain, ...]:
+    """The chains of the covered series of a history that a fit keeps in its diagnostics."""
+    return tuple(MarkovChain(one) for one in model.diagnostics.get("cover", {}).get("chains", ()))
+
+
+def lifetime(subject: Subject, text: str, purpose: Purpose) -> Lifetime:
+    """What a finite life takes.
+
+    Raises:
+        CommandError: It is shorter than a window, or the model keeps no chains.
+    """
+    slots = _slots("--lifetime", text, subject.interval_us)
+    if slots < purpose.window:
+        window = format_duration(purpose.window * subject.interval_us)
+        raise CommandError(f"--lifetime is {text}, shorter than a window of {window}: give a longer one, or --window")
+    if not subject.chains:
+        raise CommandError(
+            "--lifetime needs the chains of the history's series, and this model keeps none: fit one of at most 200 "
+            "series and 12 states with --belief level or series, without --regimes"
+        )
+    with working("following a mixture of the history's chains"):
+        proved, least = lifetime_sigma(subject.chains, slots, purpose.epsilon)
+    return Lifetime(text, slots, purpose.epsilon, proved, least)
+
+
+def show(console: Console, subject: Subject, found: Utility, life: Lifetime | None = None) -> None:
     """Print a plan."""
     purpose, chosen = found.purpose, found.chosen
     heading(console, f"{subject.name}: nothing was read, nothing is charged")
@@ -212,7 +269,7 @@ def show(console: Console, subject: Subject, found: Utility) -> None:
     heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
     _print(console, "\n\n".join(error_tables(found.table, _windows(subject, found))))
     heading(console, "What it means")
-    facts(console, _meaning(subject, found))
+    facts(console, [*_meaning(subject, found), *([] if life is None else [("lifetime", life.text)])])
 
 
 def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
@@ -240,7 +297,10 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         else f"no epsilon is known to give {_wanted(purpose)}"
     )
     lengths = [f"{_event(slots, subject)} within {within:g}" for within, slots in found.events if slots != 0]
-    loss = f"everything published tells at most {rounded_up(found.loss, 4)} about one slot, for ever"
+    loss = (
+        f"everything published tells someone who knows a series' habits at most {rounded_up(found.loss, 4)} about one "
+        "slot, for ever; habits are not hidden (--lifetime says what hides them for a time)"
+    )
     if math.isinf(found.loss):
         loss = "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
     return [

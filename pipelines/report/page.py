@@ -24,10 +24,12 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 from pyarrow import csv
 
+from ...privacy.accounting.habits import HABITS, PROMISE
 from ...schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import said_duration
+from ..commands.fit_text import habits_told
 from ..console import number, plural
 from ..released_series import ReleasedSeries, days_between
 from . import DomainFacts, Report, figures
@@ -171,9 +173,10 @@ def _summary(facts: DomainFacts) -> str:
     naive = "" if said.naive is None else f" Adding the windows up would say {said.naive:g}."
     odds = 1 / (1 + math.exp(-said.loss))  # what a guess of one half becomes at most
     return (
-        f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {plural(said.charged, 'window')}. Who knows of "
-        "a series that it follows a chain of the belief, and holds two states of one of its slots equally likely, "
-        f"gives one of them at most {odds:.1%} against the other after reading all that was released.{naive}"
+        f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {plural(said.charged, 'window')}. Who knows the "
+        "habits of a series (which chain of the belief it follows, and what kind of day it was), and holds two states "
+        f"of one of its slots equally likely, gives one of them at most {odds:.1%} against the other after reading "
+        f"all that was released.{naive}"
     )
 
 
@@ -205,13 +208,15 @@ def _promise(facts: DomainFacts) -> dict[str, str]:
             f"settings, roster, schedule, bins; with the rule for missing cells {rule}: which cells have no reading"
         )
     return {
+        "promise": f"{PROMISE}; {HABITS}",
         "privacy parameter": f"epsilon, pure (no delta): {said.loss:.6f} lost, never more than {said.budget:g}",
         "definition": "Pufferfish privacy, a generalisation of differential privacy for correlated data: for each two "
         "states that a slot of a series can be in, what is published is at most e^epsilon times as likely under the "
-        "one as under the other, for every chain of the belief. It is not differential privacy with independent "
+        "one as under the other, for each chain of the belief, and for no mixture of them. It is not differential "
+        "privacy with independent "
         "records",
         "unit of privacy": f"one slot ({facts.slot}) of one series, for example of one meter or one wearer; not a day "
-        "and not a habit. Longer events lose more, as drawn below",
+        "and no habit. Longer events lose more, as drawn below",
         "to whom": f"{people}; to series that follow the belief, and to no others",
         "privacy budget": f"{said.budget:g} for everything published of the domain, by all queries together, now and "
         "later; a window that does not fit is refused, and that is final",
@@ -222,8 +227,8 @@ def _promise(facts: DomainFacts) -> dict[str, str]:
         "trust model": "central: the operator, its machines and the ledger of record see readings or noise and are "
         "trusted; readers of releases and of this report are not",
         "public by assumption": assumed,
-        "not protected": "what series have in common (weather, a holiday), what a better model than the belief knows, "
-        "such as holidays and seasons (what a whole week tells of a slot is not bounded), several devices of the same "
+        "not protected": "habits, and what a habit says about a slot to someone who learns it from the releases; what "
+        "series have in common (weather, a holiday), several devices of the same "
         "people in different series, the history of a fitted belief (noise, belief and model id are functions of its "
         "exact counts), and the time at which a row appears (side channel)",
         "left to the operator": "the lower layers of the guidelines' pyramid: security and access control of readings, "
@@ -272,12 +277,14 @@ def _belief(facts: DomainFacts, model: Model | None) -> Iterator[tuple[str, str]
     if cover is not None:
         low, high = cover["range"]
         text = (
-            f"{cover['rank']} of the {cover['series']} series of the history lie inside; a further one that is "
-            "exchangeable with them loses, by its own chain, fitted in the same way, at most the epsilon of the noise "
-            f"with probability {'about' if cover.get('short') else 'at least'} {cover['probability']:.2f} (for this "
-            f"history {low:.2f} to {high:.2f})"
+            f"{cover['rank']} of the {cover['series']} fitted chains of the history lie inside; a further series "
+            "that is "
+            "exchangeable with them loses, by its own chain, a smoothed plug-in fitted in the same way, at most the "
+            f"epsilon of the noise with odds of about {cover['probability']:.2f} (for this history {low:.2f} to "
+            f"{high:.2f})"
         )
         yield "share inside", text
+        yield "habits", habits_told(cover, model.states)
     elif origin.outside is not None:
         yield "share inside", f"{origin.series - origin.outside} of the {origin.series} series of the history"
 

@@ -52,6 +52,17 @@ from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
 from ..validation import as_list, instance, numbers, positive, whole
 
+#: The promise, and what it leaves open, for a slot of a series and its habits.
+PROMISE = (
+    "to someone who already knows a series' habits (its chain, and what kind of day it was), everything published "
+    "changes "
+    "the odds of what it did in one slot by at most e^epsilon"
+)
+HABITS = (
+    "habits are not hidden: who does not know them can learn them from the release, and what a habit says about a slot "
+    "is at most Lambda more (quiltstream fit prints it)"
+)
+
 #: How far weights may sum from 1.
 _SUM = 1e-9
 

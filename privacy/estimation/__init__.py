@@ -2,8 +2,8 @@
 
 ``transition_counts``, ``diagnosis``
     a history's counts, the chain of them, and what speaks against one chain
-``confidence``, ``per_series``
-    classes that hold for a history, or for most of its series
+``confidence``, ``per_series``, ``regimes``
+    classes that hold for a history, for most of its series, or given the kind of each day
 ``private_counts``
     noisy counts, and a belief from them
 ``released_histograms``, ``drift``, ``belief_checks``

@@ -9,14 +9,17 @@ some density by what that series did itself:
 *memory*
     its own chain with a memory of two slots, which is a chain over pairs of states: a secret is about the second one;
 *stretches*
-    no chain. The adversary knows how often each stretch of slots around a slot occurred in the series.
+    no chain. The adversary knows how often each stretch of slots around a slot occurred in the series, and the kind of
+    each day (:mod:`.regimes`).
 
 The first two are bounds from above, each proven by a certificate (:mod:`..accounting.forward_backward`): of the rhythm
 within a few per cent of the least, of the memory within two densities more, as pairs that differ in their first state
 alone are charged a slot on each side. The third is a bound from below: raw counts in every slot may come out so that
 they favour the states of a set v by e^d each, and then X_t = x is told from X_t = x' by the ratio of the means of e^(d
-n_v) over the stretches with x and with x' in their middle, n_v the number of their slots in v. It says who loses more,
-and for a series that it leaves below epsilon it proves nothing.
+n_v) over the stretches with x and with x' in their middle, n_v the number of their slots in v. The means are taken
+among stretches alike in the kind of the day in the middle and in how many of the days about it are of each kind, and
+weighted alike for x and x': the ratio of two such sums is at most the largest ratio among stretches that are alike. The
+third says who loses more, and for a series that it leaves below epsilon it proves nothing.
 
 Everything here is an exact statistic of the history. ``states`` is the number of states k, ``density`` the loss per
 slot, above 0, and a bound that is not above ``enough`` is not made sharper. Losses are in epsilon, shape (series,);
@@ -24,7 +27,7 @@ those of rhythm and memory are rounded up, and infinite where none is proven.
 
 >>> path = np.tile(np.array([0, 0, 1, 1], dtype=np.int8), 50)
 >>> history = [Path(0, path)]
->>> float(stretches(history, 2, density=0.1, half=1)[0].round(4))
+>>> float(stretches(history, 2, 0.1, 1, [np.zeros(200, dtype=np.int8)], day=50)[0].round(4))
 0.1
 """
 
@@ -116,31 +119,76 @@ def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0
     return np.array(found)
 
 
-def stretches(paths: Sequence[Path], states: int, density: float, half: int) -> FloatArray:
-    """What each series loses at least by the stretches of 2 half + 1 slots that it had, whatever process made them.
+def stretches(
+    paths: Sequence[Path], states: int, density: float, half: int, kinds: Sequence[NDArray[np.int8]], day: int
+) -> FloatArray:
+    """What each series loses at least by the stretches of 2 half + 1 slots that it had, given the kind of each day.
 
-    0 where fewer than two states have at least 10 complete stretches.
+    0 where fewer than two states have at least 10 complete stretches of one kind.
+
+    Args:
+        paths: The states of every series.
+        states: How many states there are.
+        density: Loss per slot.
+        half: Slots on each side.
+        kinds: The kind of each slot's day, -1 for none, of every series.
+        day: Slots of a day.
     """
     sets = np.array([one for one in itertools.product((0.0, 1.0), repeat=states) if 0 < sum(one) < states]).T
     found: list[float] = []
-    for path in paths:
+    for path, own in zip(paths, kinds, strict=True):
         here = path.states[half : len(path.states) - half]
         visits = np.stack([_sums(path.states == state, half) for state in range(states)], axis=1)
         whole = visits.sum(axis=1) == 2 * half + 1 if len(here) else np.zeros(0, dtype=bool)
-        means = [
-            _log_mean(visits[chosen], sets, density)
-            for chosen in (whole & (here == state) for state in range(states))
-            if chosen.sum() >= LEAST_STRETCHES
-        ]
-        found.append(float(np.ptp(means, axis=0).max()) if len(means) > 1 else 0.0)
+        groups = _alike(own, half, day)
+        found.append(_worst(visits[whole], here[whole], groups[whole], density * sets, states))
     return np.array(found)
 
 
-def _log_mean(visits: NDArray[np.int64], sets: FloatArray, density: float) -> FloatArray:
+def _worst(
+    visits: NDArray[np.int64], here: NDArray[np.int8], groups: NDArray[np.int64], gains: FloatArray, states: int
+) -> float:
+    """The largest logarithm of a ratio of weighted means, over pairs of states and over outputs."""
+    means = np.full((states, int(groups.max(initial=0)) + 1, gains.shape[1]), np.nan)
+    for state in range(states):
+        for group in np.unique(groups[here == state]):
+            chosen = (here == state) & (groups == group)
+            if chosen.sum() >= LEAST_STRETCHES:
+                means[state, group] = _log_mean(visits[chosen], gains)
+    weights = np.log(np.maximum(np.bincount(groups, minlength=means.shape[1]), 1))[:, np.newaxis]
+    worst = 0.0
+    for first, second in itertools.combinations(range(states), 2):
+        both = ~np.isnan(means[first, :, 0]) & ~np.isnan(means[second, :, 0])
+        if both.any():
+            sums = (np.logaddexp.reduce((means[state] + weights)[both], axis=0) for state in (first, second))
+            worst = max(worst, float(np.abs(np.subtract(*sums)).max()))
+    return worst
+
+
+def _alike(kinds: NDArray[np.int8], half: int, day: int) -> NDArray[np.int64]:
+    """A number of the kinds of the days about each slot that has ``half`` slots on both sides, from 0 up.
+
+    Alike are slots whose own day has the same kind and which have as many days of each kind about it.
+    """
+    middle = np.arange(half, len(kinds) - half)
+    if not len(middle):
+        return np.zeros(0, dtype=np.int64)
+    number = int(kinds.max(initial=0)) + 1
+    counts = np.zeros((len(middle), number + 2), dtype=np.int64)  # by kind, of no kind, and the kind of the own day
+    counts[:, -1] = kinds[middle]
+    for apart in range(1, max(1, half // day) + 1):
+        for at in (middle - apart * day, middle + apart * day):
+            inside = (at >= 0) & (at < len(kinds))
+            kind = np.where(inside, kinds[np.where(inside, at, 0)], -1)
+            np.add.at(counts, (np.arange(len(middle)), np.where(kind < 0, number, kind)), 1)
+    return np.unique(counts, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _log_mean(visits: NDArray[np.int64], gains: FloatArray) -> FloatArray:
     """Logarithm of the mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
-    total = np.full(sets.shape[1], -np.inf)
+    total = np.full(gains.shape[1], -np.inf)
     for at in range(0, len(visits), _BATCH):
-        values = density * (visits[at : at + _BATCH] @ sets)
+        values = visits[at : at + _BATCH] @ gains
         most = values.max(axis=0)
         total = np.logaddexp(total, most + np.log(np.exp(values - most).sum(axis=0)))
     return total - np.log(len(visits))

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quiltstream.pipelines.commands.fit import check
+from quiltstream.pipelines.commands.fit_checks import Kinds, check
 from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
@@ -53,7 +53,7 @@ def copied(leveled: tuple[Done, Job], folder: Path, **changes: Any) -> Job:
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the losses under richer beliefs, which take longer than the rest of a fit and have a test below."""
-    monkeypatch.setattr("quiltstream.pipelines.commands.fit._MOST_ROWS", 0)
+    monkeypatch.setattr("quiltstream.pipelines.commands.fit_checks._MOST_ROWS", 0)
 
 
 @pytest.mark.night
@@ -196,13 +196,14 @@ def test_own_chains_are_checked_at_the_epsilon_of_the_settings(tmp_path: Path) -
 def test_a_check_counts_series_with_a_loss_above_the_requested_epsilon(epsilon: float) -> None:
     drawn = np.random.default_rng(7)
     paths = [SeriesPath(0, np.repeat(drawn.integers(0, 2, 400), kept).astype(np.int8)[:1000]) for kept in (1, 3, 9)]
-    found = check(paths, 2, 30 * 60_000_000, 12.0, epsilon)
+    alike = Kinds("one kind", 1, tuple(np.zeros(len(one.states), dtype=np.int8) for one in paths), 48)
+    found = check(paths, 2, 30 * 60_000_000, 12.0, epsilon, alike)
     lost = memory(paths, 2, 1 / 12)
     assert 0.1 < min(lost) < max(lost)  # at 0.1 all lose more
     assert found["memory"]["within"] == sum(lost <= epsilon)
     if max(lost) > epsilon:
         assert found["memory"]["largest"] == pytest.approx(max(lost), rel=0.05)  # bounds that suffice stay as they are
-    assert found["25 hours"]["largest"] == pytest.approx(max(stretches(paths, 2, 1 / 12, 25)))
+    assert found["25 hours"]["largest"] == pytest.approx(max(stretches(paths, 2, 1 / 12, 25, alike.of, 48)))
 
 
 @pytest.mark.night
@@ -272,15 +273,69 @@ def test_a_cover_unattainable_by_the_history_writes_no_model(
     assert not (tmp_path / "model.json").exists()
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("regimes", ["weekday", "kinds", "calendar.csv"])
+def test_a_class_holds_for_someone_who_knows_the_kind_of_each_day(tmp_path: Path, regimes: str) -> None:
+    made = job(tmp_path, model="model.json")
+    days = [f"2024-03-{day:02},{'free' if day in (2, 3, 9, 10) else 'work'}" for day in range(1, 13)]
+    (tmp_path / "calendar.csv").write_text("\n".join(["day,kind", *days]), encoding="utf-8")
+    words = regimes if "." not in regimes else tmp_path / regimes
+    done = call("fit", made.settings, "--cover", "0.85", "--regimes", words).ended(0)
+    assert done.said("habits tell at most")
+    assert done.said("the promise is given that label") == (regimes == "kinds")
+    model = Model.load(tmp_path / "model.json")
+    assert "given the kind of day" in model.provenance.text
+    assert model.diagnostics["cover"]["habits"]["most"] > 0
+    bounds = DobrushinBounds.from_dict(model.belief)
+    assert max(m for m, _ in bounds.forward) <= 48
+    if regimes == "weekday":
+        weekday = bounds
+    elif "." in regimes:  # the same kinds by another road
+        call("fit", made.settings, "--cover", "0.85", "--regimes", "weekday").ended(0)
+        weekday = DobrushinBounds.from_dict(Model.load(tmp_path / "model.json").belief)
+        assert weekday == bounds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda days: days[:4] + days[5:], "2024-03-05 has no kind"),
+        (lambda days: [*days, days[3]], "2024-03-04 is there twice"),
+        (lambda days: days[0].split(",")[:1], "a line has no day and kind"),
+        (lambda days: [f"{one[:10]},k{at}" for at, one in enumerate(days)], "kinds, and at most 4"),
+    ],
+)
+def test_a_calendar_of_kinds_with_a_mistake_is_refused(tmp_path: Path, change: Any, message: str) -> None:
+    made = job(tmp_path, model="model.json")
+    days = [f"2024-03-{day:02},work" for day in range(1, 13)]
+    (tmp_path / "calendar.csv").write_text("\n".join(["day,kind", *change(days)]), encoding="utf-8")
+    call("fit", made.settings, "--cover", "0.8", "--regimes", tmp_path / "calendar.csv").ended(2, message)
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_one_series_has_no_regimes_and_needs_a_word_to_be_published(tmp_path: Path) -> None:
+    made = job(tmp_path, readings(homes=["m1"]), model="model.json")
+    call("fit", made.settings, "--cover", "0.5", "--regimes", "kinds").ended(2, "a history of one series")
+    call("fit", made.settings, "--belief", "pooled", "--regimes", "kinds").ended(2, "it is for --belief level")
+    done = call("fit", made.settings, "--cover", "0.5").ended(
+        0,
+    )
+    assert done.said("one series does not say how much they tell")
+    assert done.said("`run` needs --accept-cover")
+
+
 @pytest.mark.night
 def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
     leveled: tuple[Done, Job], tmp_path: Path
 ) -> None:
     privacy = {"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
     made = copied(leveled, tmp_path, privacy=privacy)
-    call("run", made.settings).ended(0)
+    call("run", made.settings).ended(2, "odds of about 0.71, below 0.8", "--accept-cover")
+    call("run", "--dry-run", made.settings).ended(2, "unless it is run with --accept-cover", "odds of about 0.71")
+    call("run", "--accept-cover", made.settings).ended(0, "odds of about 0.71")
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
     rows = pl.read_parquet(tmp_path / "releases.parquet")
+    assert all("odds of about 0.71" in text for text in rows["model_provenance"])
     assert rows["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
     # all windows of the endless stream together, on a budget of 1
     assert 0.99 < max(rows["loss_after"]) <= 1.0

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from quiltstream.privacy import DobrushinBounds, MarkovChain
+from quiltstream.privacy.accounting.habits import least_mixture_loss, mixture_loss
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.settings.job import read_settings
@@ -134,3 +135,25 @@ def test_an_impossible_plan_is_refused_with_the_cause(
     monkeypatch.chdir(tmp_path)
     done = call("plan", *words).ended(2)
     assert message in " ".join(done.err.split()), done.err
+
+
+def test_a_lifetime_takes_noise_against_someone_who_knows_only_the_chains_of_the_history(tmp_path: Path) -> None:
+    chains = [
+        [[0.9, 0.08, 0.02], [0.3, 0.6, 0.1], [0.1, 0.3, 0.6]],
+        [[0.5, 0.4, 0.1], [0.1, 0.6, 0.3], [0.1, 0.2, 0.7]],
+    ]
+    path = model(tmp_path)
+    fitted = Model.load(path)
+    Model(fitted.belief, fitted.states, fitted.interval_us, fitted.provenance, {"cover": {"chains": chains}}).save(path)
+    words = "--model", path, "--window", "1d"
+    day, two = (planned(*words, "--lifetime", life)["lifetime"] for life in ("1d", "2d"))
+    members = [MarkovChain(one) for one in chains]
+    for said in (day, two):
+        assert said["least"] <= said["proved"] <= said["slots"]
+        assert mixture_loss(members, 1 / said["proved"], said["slots"]) <= 1 + 1e-9
+        assert least_mixture_loss(members, 1 / said["least"], said["slots"]) >= 0.999
+    assert (day["slots"], two["slots"]) == (48, 96)
+    assert day["proved"] < two["proved"]
+    call("plan", *words, "--lifetime", "1d").ended(0, "is proved against someone who knows the history's chains")
+    call("plan", *words, "--lifetime", "12h").ended(2, "--lifetime is 12h, shorter than a window of 1d")
+    call("plan", "--model", model(tmp_path), "--lifetime", "7d").ended(2, "this model keeps none")

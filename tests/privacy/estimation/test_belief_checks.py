@@ -112,7 +112,24 @@ def test_the_loss_of_stretches_equals_that_of_outputs_favouring_a_set() -> None:
 
         means = [np.mean([likelihood(one) for one in whole if one[half] == state]) for state in range(3)]
         worst = max(worst, math.log(max(means) / min(means)))
-    assert stretches([Path(0, path)], 3, density, half)[0] == pytest.approx(worst, rel=1e-9)
+    alike = [np.zeros(len(path), dtype=np.int8)]
+    assert stretches([Path(0, path)], 3, density, half, alike, 1000)[0] == pytest.approx(worst, rel=1e-9)
+
+
+def test_stretches_are_compared_on_days_of_one_kind_alone() -> None:
+    # on days of kind 0 nearly always state 0, on others nearly never, and independent given the kind
+    draw, day, days = np.random.default_rng(8), 24, 400
+    of_days = draw.integers(2, size=days).astype(np.int8)
+    kinds = np.repeat(of_days, day)
+    path = Path(0, (draw.random(days * day) < np.where(kinds == 0, 0.1, 0.9)).astype(np.int8))
+    density, half = 0.1, 8
+    blind = stretches([path], 2, density, half, [np.zeros_like(kinds)], day)[0]
+    knowing = stretches([path], 2, density, half, [kinds], day)[0]
+    # one number of the own slot is all that independent slots tell
+    assert density * 0.9 < knowing < 3 * density < blind
+    # half of the days have no kind, and are compared among themselves
+    some = np.where(np.arange(len(kinds)) < len(kinds) // 2, kinds, -1).astype(np.int8)
+    assert knowing < stretches([path], 2, density, half, [some], day)[0] <= blind * 1.1
 
 
 def test_long_stretches_at_large_densities_have_a_finite_loss() -> None:
@@ -126,4 +143,5 @@ def test_long_stretches_at_large_densities_have_a_finite_loss() -> None:
             np.logaddexp.reduce(density * inside[middle == one]) - math.log((middle == one).sum()) for one in (0, 1)
         ]
         losses.append(abs(means[0] - means[1]))
-    assert stretches([Path(0, path)], 2, density, half)[0] == pytest.approx(max(losses), rel=1e-9)
+    alike = [np.zeros(len(path), dtype=np.int8)]
+    assert stretches([Path(0, path)], 2, density, half, alike, 10_000)[0] == pytest.approx(max(losses), rel=1e-9)

@@ -12,7 +12,7 @@ from quiltstream.privacy import MarkovChain, MixingBounds
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
 from quiltstream.privacy.estimation.diagnosis import outside
-from quiltstream.privacy.estimation.per_series import ENOUGH, PSEUDO_VISITS, contractions, rank_of
+from quiltstream.privacy.estimation.per_series import PSEUDO_VISITS, contractions, rank_of
 from quiltstream.privacy.models import DobrushinBounds
 
 from ..homes import moves, runs_by_home
@@ -176,7 +176,6 @@ def test_the_rank_of_short_series_says_about_how_likely_a_further_one_is_covered
     assert abs(share_covered(tables, 4) - 0.75) < 6 * 0.0023, seed  # fitted together: exact
     assert abs(share_covered(tables, 3) - 0.709) < 6 * 0.0023, seed  # as docs/model.md says
     history = contractions(counts_of(tables[0, :3]))
-    assert history.short == 3
     expected = remembered(tables[0, :3], tables[0, :3].sum(axis=0))
     assert np.argsort(history.scores).tolist() == np.argsort(expected).tolist()
 
@@ -186,16 +185,8 @@ def test_the_rank_of_series_that_are_long_enough_holds_within_a_hundredth():
     # 6,000 histories of 3 series of 1080 transitions; if 0.74 of them cover, a false alarm has probability 1e-5
     seed = 33
     added = 2 * PSEUDO_VISITS
-    tables = two_states(np.random.default_rng(seed), 6_000, 4, round(1.2 * ENOUGH * added))
-    assert tables.sum(axis=(2, 3)).min() >= ENOUGH * added
+    tables = two_states(np.random.default_rng(seed), 6_000, 4, 60 * added)
     assert share_covered(tables, 3) >= binom.ppf(1e-5, 6_000, 0.74) / 6_000, seed
-    assert contractions(counts_of(tables[0, :3])).short == 0
-
-
-def test_series_are_short_below_so_many_transitions_for_each_visit():
-    least = ENOUGH * 2 * PSEUDO_VISITS
-    tables = [[[least - 3, 1], [1, 1]], [[least - 4, 1], [1, 1]], [[least, 1], [1, 1]]]
-    assert contractions(counts_of(tables)).short == 1
 
 
 def test_the_range_of_the_share_is_that_of_the_order_statistic(history):

@@ -1,0 +1,157 @@
+"""The kinds of the days of a history, and what its series lose under richer beliefs: parts of ``quiltstream fit``."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, rhythm, stretches
+from ...privacy.estimation.belief_checks import Path as SeriesPath
+from ...privacy.estimation.regimes import MOST_KINDS, THIRDS, thirds
+from ...privacy.models.markov_chain import FloatArray
+from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
+from ...schemas.settings.job import Settings
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, local_of
+from ..console import finite, plural
+from ..errors import CommandError
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The kind of each day of a history."""
+
+    name: str  # of what makes the kinds
+    number: int
+    of: tuple[npt.NDArray[np.int8], ...]  # the kind of each slot's day, of every series, -1 for none
+    day: int  # slots of a day
+
+
+def kinds_of_days(settings: Settings, paths: Sequence[SeriesPath], regimes: str | None) -> Kinds | None:
+    """The kinds that are asked for, or thirds of the days; None where slots do not divide the day.
+
+    Raises:
+        CommandError: Kinds are asked for and slots do not divide the day, or the calendar is no calendar of the days.
+    """
+    day, odd = divmod(DAY_US, settings.grid.interval_us)
+    if odd:
+        if regimes is None:
+            return None
+        raise CommandError(
+            f"--regimes {regimes}: slots of {format_duration(settings.grid.interval_us)} do not divide the day"
+        )
+    zone = settings.slots.timezone
+    days = [
+        local_of(zone, settings.grid.time_of(path.first + np.arange(len(path.states), dtype=np.int64))) // DAY_US
+        for path in paths
+    ]
+    if regimes in (None, "kinds"):
+        found = [thirds(path, own) for path, own in zip(paths, days, strict=True)]
+        return Kinds("kinds: thirds of a series' days by its lowest band", THIRDS, tuple(found), day)
+    if regimes == "weekday":  # 1970 began on a Thursday
+        weekend = tuple(((own + 3) % 7 >= 5).astype(np.int8) for own in days)  # noqa: PLR2004 - Saturday
+        return Kinds("weekday or weekend", 2, weekend, day)
+    calendar = _calendar(Path(str(regimes)), min(int(own[0]) for own in days), max(int(own[-1]) for own in days))
+    first = min(calendar)
+    table = np.array([calendar[one] for one in range(first, first + len(calendar))], dtype=np.int8)
+    return Kinds("a calendar", int(table.max()) + 1, tuple(table[own - first] for own in days), day)
+
+
+def _calendar(path: Path, first: int, last: int) -> dict[int, int]:
+    """The kind of each day of a history, by days since 1970, from a CSV file."""
+    names: dict[int, str] = {}
+    advice = "write a CSV file with the columns day (2024-12-25) and kind, one line for each day of the history"
+    try:
+        with open_table(path, MOST_ROSTER_BYTES) as file:
+            for row in csv.DictReader(file):
+                number = (dt.date.fromisoformat(row["day"].strip()) - dt.date(1970, 1, 1)).days
+                if number in names:
+                    raise CommandError(f"--regimes {path}: {row['day'].strip()} is there twice: {advice}")
+                names[number] = row["kind"].strip()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CommandError(f"--regimes {path}: cannot be read as a calendar ({reason(error)}): {advice}") from error
+    except (KeyError, ValueError, AttributeError, TypeError):
+        raise CommandError(f"--regimes {path}: a line has no day and kind: {advice}") from None
+    lacking = [number for number in range(first, last + 1) if not names.get(number)]
+    if lacking:
+        missed = dt.date(1970, 1, 1) + dt.timedelta(lacking[0])
+        raise CommandError(f"--regimes {path}: {missed} has no kind, of {plural(len(lacking), 'day')}: {advice}")
+    kinds = sorted({names[number] for number in range(first, last + 1)})
+    if len(kinds) > MOST_KINDS:
+        raise CommandError(
+            f"--regimes {path}: {len(kinds)} kinds, and at most {MOST_KINDS} are followed: put some together"
+        )
+    return {number: kinds.index(names[number]) for number in range(first, last + 1)}
+
+
+#: Work up to which a check takes half a minute at most: pairs of rows that are coupled, and cells times sets of
+#: states. A pair of a memory of two slots takes as long as five of a rhythm.
+_MOST_ROWS, _RHYTHM_ROWS = 40_000, 5
+_MOST_CELLS = 200_000_000
+
+
+def check(
+    paths: Sequence[SeriesPath] | None,
+    states: int,
+    interval_us: int,
+    sigma: float,
+    epsilon: float = 1.0,
+    kinds: Kinds | None = None,
+    *,
+    quick: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Check the series of a history, whose states are None where they were too many to keep, at a noise for epsilon.
+
+    By name, ``within``, ``series`` and the ``largest`` loss, ``None`` where it has no bound, or why it was ``skipped``.
+    ``quick`` leaves out what takes more than a second.
+    """
+    density = 1 / sigma
+    if paths is None:
+        return {name: {"skipped": "the history has too many series or states, or too long series"} for name in CHECKS}
+    n, cells = len(paths), sum(len(path.states) for path in paths)
+    found: dict[str, dict[str, Any]] = {}
+    day, odd = divmod(DAY_US, interval_us)
+    if not quick:
+        slow = "it would take long for so many series, states and slots of a day; fit fewer series to have it checked"
+        rows = n * day * states * (states - 1)
+        no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS * _RHYTHM_ROWS else ""
+        found["rhythm"] = tally(lambda: rhythm(paths, states, day, density, epsilon), epsilon, no_rhythm)
+        found["memory"] = tally(
+            lambda: memory(paths, states, density, epsilon), epsilon, slow if n * states**4 > _MOST_ROWS else ""
+        )
+    for name, length in (("25 hours", 25 * HOUR_US), ("week", 7 * DAY_US)):
+        half = length // interval_us // 2
+        why = "it would take long for so many readings and states" if cells * 2**states > _MOST_CELLS else ""
+        if half < 1:
+            why = "a slot is longer"
+        if kinds is None:
+            why = "slots do not divide the day, so days have no kinds"
+            found[name] = {"skipped": why}
+            continue
+        counted = tally(
+            lambda half=half, known=kinds.of: stretches(paths, states, density, half, known, day), epsilon, why
+        )
+        # The bound is from below: 0 everywhere says nothing of what the series lose.
+        found[name] = {"skipped": _UNTOLD} if counted.get("largest") == 0 else counted
+    return found
+
+
+def tally(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> dict[str, Any]:
+    """How many series lose at most epsilon, or why that was not looked at."""
+    if why_not:
+        return {"skipped": why_not}
+    found = losses()
+    return {"within": int((found <= epsilon).sum()), "series": len(found), "largest": finite(float(found.max()))}
+
+
+#: The checks of :func:`check`, by name.
+CHECKS = ("rhythm", "memory", "25 hours", "week")
+
+_UNTOLD = f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states on days alike, or "
+"all are alike"
