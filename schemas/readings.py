@@ -58,7 +58,6 @@ class RejectReason(StrEnum):
     TOO_LARGE = "too-large"
     IMPLAUSIBLE_TIME = "implausible-time"
     UNKNOWN_SCHEMA = "unknown-schema"
-    TOO_MANY_SERIES = "too-many-series"
     MIXED_UNITS = "mixed-units"
 
     @property
@@ -91,8 +90,6 @@ _TEXTS = {
     RejectReason.TOO_LARGE: "the message is larger than readings.max_bytes",
     RejectReason.IMPLAUSIBLE_TIME: "the time lies in 1970: a clock that was never set, or another unit than time_unit",
     RejectReason.UNKNOWN_SCHEMA: "the schema that the message names is not known, or is of a kind that is not read",
-    RejectReason.TOO_MANY_SERIES: "it names a series for which the counter of another was forgotten: more than "
-    "readings.remember",
     RejectReason.MIXED_UNITS: "its values are of several units, or of another than the setting or standard says",
 }
 

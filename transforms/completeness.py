@@ -63,6 +63,11 @@ class Steps:
             return cls(grid.origin_us, grid.interval_us, 1, schedule.calendar, words)
         return cls(grid.time_of(schedule.anchor), schedule.every * grid.interval_us, schedule.overlap, words=words)
 
+    @property
+    def before_us(self) -> int:
+        """How long before a step a reading may lie that moves a slot of it."""
+        return 0 if self.words is None else self.words.before_us
+
     def number_of(self, times_us: SlotsT) -> SlotsT:
         """The number of the step that each instant is in."""
         found: SlotsT = (times_us - self.anchor_us) // self.every_us  # pyright: ignore[reportAssignmentType] - numpy's stubs
@@ -80,7 +85,7 @@ class Steps:
             first, last = self.words.moved_by(times, none if length is None else length.cast(pa.int64()).to_numpy())
             pairs = np.unique(np.stack([self.number_of(first), self.number_of(last)]), axis=1).T.tolist()
             found = sorted({step for low, high in pairs for step in range(low, high + 1)})
-            last_us = self.end_us(self.number_of(now_us + _AHEAD_US + max(self.words.before_us, self.words.after_us)))
+            last_us = self.end_us(self.number_of(now_us + _AHEAD_US + self.before_us))
         else:
             lowest, highest = (self.number_of(int(one)) for one in (times.min(), times.max()))
             found = [lowest] if lowest == highest else np.unique(self.number_of(times)).tolist()

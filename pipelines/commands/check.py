@@ -29,7 +29,7 @@ from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster, read_settings
 from ...schemas.settings.mappings import Readings
-from ...schemas.settings.places import Constant, RegisterValue
+from ...schemas.settings.places import Constant
 from ...schemas.settings.secrets import located
 from ...schemas.slots import Schedule, format_duration, format_instant, parse_instant, time_zone
 from ...transforms.common.batches import Floats, Ints, reading_columns
@@ -37,7 +37,7 @@ from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.readings.slots import words_of
-from ...transforms.sources.files import BySeries, ReadReadings, RegisterIncrements, SlotValues, are_messages
+from ...transforms.sources.files import BySeries, ReadReadings, SlotValues, are_messages
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
@@ -213,7 +213,7 @@ def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
     series = rank[series] if len(series) else series
     order = np.lexsort((times, series))
     # what a counter rises has times of its own
-    is_register = isinstance(by_series, RegisterIncrements)
+    is_register = isinstance(by_series, SlotValues) and by_series.words.register is not None
     as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
     stamps = np.concatenate([times[:0], *as_held]) if is_register else times
     span = (int(stamps.min()), int(stamps.max())) if len(times) else None
@@ -287,7 +287,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     latest = int(slots[counted].max()) if counted.any() else None
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
-    is_register = settings.readings is not None and isinstance(settings.readings.value, RegisterValue)
+    is_register = settings.readings is not None and settings.readings.register_ is not None
     counters = () if is_register or space.categories else tuple(_counters(data))
     found = Checked(
         files=data.files,
@@ -361,15 +361,15 @@ def _of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[s
     if found.never_fall:
         yield (
             f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, or once to less than "
-            "half, as a meter's counter does: if they count, set readings.value: {register: {column: NAME}}, so that a "
-            "slot has what the counter rose in it"
+            "half, as a meter's counter does: if they count, set readings.register: {gap: 2h}, so that a slot has what "
+            "the counter rose in it"
         )
     if found.fell:
         yield (
             f"the {'counter' if len(found.fell) == 1 else 'counters'} of {_named(tuple(found.fell))} fell, "
-            f"{plural(sum(found.fell.values()), 'time')} in all: a fall is taken for a counter that begins at 0 again, "
-            "unless readings.value.register.rollover says where it goes over its end; look whether the rows of two "
-            "meters share a name"
+            f"{plural(sum(found.fell.values()), 'time')} in all: a fall that stays is a gap, unless "
+            "readings.register.over_end says where it begins at 0 again; look whether the rows of two meters share a "
+            "name"
         )
     lost = sum(one.rows for one in found.rejected if one.reason == RejectReason.NOT_A_NUMBER)
     share = lost / max(found.readings + sum(one.rows for one in found.rejected), 1)
@@ -418,7 +418,7 @@ def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
 def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
     """Values such as -999 that come again and again, and are further from all others than these from each other."""
     readings = settings.readings
-    if settings.space.categories or (readings is not None and isinstance(readings.value, RegisterValue)):
+    if settings.space.categories or (readings is not None and readings.register_ is not None):
         return
     with np.errstate(over="ignore", invalid="ignore"):
         values, counts = np.unique(data.values / (1.0 if readings is None else readings.scale), return_counts=True)

@@ -35,7 +35,7 @@ from ...schemas.settings.connectors import KafkaSource
 from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
 from ...schemas.settings.job import Settings, load_settings
 from ...schemas.settings.mappings import Readings
-from ...schemas.settings.places import Constant, RegisterValue, place_text
+from ...schemas.settings.places import Constant, place_text
 from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
@@ -119,7 +119,7 @@ _MESSAGE_SOURCE_TEXT = """\
 #   {trying}
 #                                           says what the mapping makes of messages, for your eyes only
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
-#   quiltstream {run} THIS-FILE
+#   quiltstream run --live THIS-FILE
 # Everything in this file is public. docs/settings.md and docs/mappings.md explain every setting.
 
 source: {source}
@@ -136,19 +136,13 @@ _MESSAGE_WINDOWS_TEXT = """\
 # start: the day of the latest reading in the look. lateness: how long a window waits for readings that come after later
 # ones of others; what comes later still is left out.
 windows: {{size: {size}, start: {start}, lateness: {lateness}}}
-{live}
+# What silence does: a source that sends nothing for an hour no longer holds its windows back, and their rows say
+# `silent`. Longer than the meters are ever away together; left out, silence waits for ever.
+live: {{idle: 1h}}
 # One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
 # roster: roster.csv  # columns: series, group
 # group_by: group
 
-"""
-_LIVE = """\
-# What silence does: a source that sends nothing for an hour no longer holds its windows back, and their rows say
-# `silent`. Longer than the meters are ever away together; left out, silence waits for ever.
-live: {idle: 1h}
-"""
-_BATCH_OF_COUNTERS = """\
-# Counters in a folder are read by `quiltstream run` when the files are there; a live job reads them through Kafka.
 """
 _MESSAGE_STAND_IN = """\
 # Fit one on a history of series that are not published, which is files (docs/model.md), such as a gateway writes: with
@@ -545,7 +539,7 @@ def _origin_of(
         source: dict[str, Any] = {"servers": target.servers, "topic": target.topic}
         return Origin(where, name, {"kafka": source | ({"options": options} if options else {})}, trying)
     if isinstance(target, FolderTarget) and gateway is not None:
-        return Origin(where, name, {"avro": f"{gateway.path(target.path).absolute()}/*.avro"}, trying, rereads=False)
+        return Origin(where, name, {"avro": f"{gateway.path(target.path).absolute()}/*.avro"}, trying)
     text = _GATEWAY_TEMPLATE.format(
         host=_flow(mqtt.host),
         port=mqtt.port_in_use,
@@ -554,7 +548,7 @@ def _origin_of(
         filter=json.dumps(filter_),
     )
     GatewaySettings.load(text)
-    return Origin(where, name, {"avro": "spool/*.avro"}, trying, rereads=False, gateway=text)
+    return Origin(where, name, {"avro": "spool/*.avro"}, trying, gateway=text)
 
 
 def _client_options(mqtt: Broker) -> str:
@@ -582,23 +576,22 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
     named = name_of(origin.name)
     whole = Readings.model_validate(look.readings)
     lines = [f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"]
-    live = origin.rereads or not look.rises
     text = _MESSAGE_TEMPLATE.format(
         **shared(named, zone, "jsonl", "releases"),
         where=origin.text,
         count=plural(look.count, "message"),
         trying=origin.trying,
-        run="run --live" if live else "run",
         source=_flow(origin.source),
         readings="".join([*lines, measured]),
         interval=format_duration(interval),
         interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
         states=states,
-        missing="missing: public\n",
+        missing="missing: state  # the rise of a counter decides which slots have a value\n"
+        if look.rises
+        else "missing: public\n",
         size="day" if zone != "UTC" else "1d",
         start=dt.datetime.fromtimestamp(look.latest_us / 1e6, zone_of(zone)).date().isoformat(),
         lateness=format_duration(_lateness_us(look)),
-        live=_LIVE if live else _BATCH_OF_COUNTERS,
         model=_MESSAGE_STAND_IN,
     )
     load_settings(text)
@@ -613,7 +606,6 @@ class Origin:
     name: str  # of the topic, for the names of the query and the domain
     source: dict[str, Any]  # the section ``source`` of the settings
     trying: str  # the command that tries the mapping on more of them
-    rereads: bool = True  # whether it gives messages before a position again, as counters need
     gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 
 
@@ -632,9 +624,6 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
     """What is said of a look at messages."""
     zoned = f"; times without an offset are read in {zone}" if look.naive else ""
     value = "" if whole.value is None else place_text(whole.value)
-    if look.rises and isinstance(whole.value, RegisterValue):
-        register = whole.value.register_
-        value = place_text(register) if register.name is None else register.name
     late = f"{format_duration(_lateness_us(look))}: readings come up to {said_duration(look.late_us)} after later ones"
     late += (
         "" if look.late_us < DAY_US else ", and so late ones are left out: send readings in the order of their times"

@@ -775,6 +775,9 @@ def _is_on(name: str, form: str) -> bool:
     return all(one == two or two.replace("@", "").isupper() or ":" in two for one, two in pairs)
 
 
+#: How a counter is read whose readings are as close as those of most meters.
+_COUNTER = {"gap": "2h"}
+
 #: What most telegrams of DSMR have, the power that is taken; and XML of the Green Button and CIM.
 _TELEGRAM = tuple(
     {"preset": "dsmr", "value": code, "unit": "kW", **time}
@@ -782,7 +785,7 @@ _TELEGRAM = tuple(
     for code in ("1-0:1.7.0", "1-0:21.7.0")
 )
 _DOCUMENT = tuple(
-    {"preset": preset, "value": {"register": {"name": unit}} if is_counter else unit, "unit": unit}
+    {"preset": preset, "value": unit, "unit": unit, **({"register": _COUNTER} if is_counter else {})}
     for preset, is_counter in (("green-button", False), ("cim", False), ("cim", True))
     for unit in ("Wh", "W", "m3", "therm")
 )
@@ -865,8 +868,8 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
     whole = Readings.model_validate(readings)
     value = readings.get("value")
     rises = _rises(found, value)
-    if rises and value is not None:
-        readings["value"] = {"register": _counter(value, whole)}
+    if rises:
+        readings["register"] = _COUNTER
     times = np.unique(np.stack([found.codes, found.instants]), axis=1)
     apart = np.diff(times[1])[np.diff(times[0]) == 0]
     stamped = any(isinstance(one, Place) and one.stamp for one in parts_of(whole.time))
@@ -885,7 +888,7 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
         rejected=len(found.rejects),
         names=found.names,
         interval_us=slot_of(apart) if len(apart) else None,
-        rises=rises or "register" in str(whole.model_dump(mode="json").get("value", "")),
+        rises=rises or whole.register_ is not None,
         unit=whole.unit.strip(),
         latest_us=int(found.instants.max()),
         late_us=_late_us(found, tester),
@@ -893,12 +896,6 @@ def _look(found: _Outcome, fields: _Fields, tester: _Tester) -> MessageLook:
         unread=next(_unread_times(fields), "") if preset is None and whole.time == Place(stamp=True) else "",
         naive=_is_naive(whole, fields),
     )
-
-
-def _counter(value: Any, whole: Readings) -> Any:
-    if not isinstance(value, str):
-        return value
-    return {"name": value} if whole.each is None else {"path": value}
 
 
 def _unread_times(fields: _Fields) -> Iterator[str]:

@@ -29,6 +29,7 @@ from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
+from ...transforms.readings.slots import words_of
 from ...transforms.sinks import REJECTS, SendRejects, SendReleases
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
@@ -337,7 +338,7 @@ class Topics(LiveSource):
     def partitions(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaPartitions:
         """The partitions of the topics, and where a run begins in them."""
         settings, given = self._settings, self._given
-        start = _again(settings, start_of(settings, given, pace, self._decoder.lookback_us), pace)
+        start = _again(settings, start_of(settings, given, pace), pace)
         return KafkaPartitions(
             cluster=_cluster_of(settings, given),
             topics=given.all_topics,
@@ -363,28 +364,36 @@ def _given_source(settings: Settings) -> KafkaSource:
     return settings.source.kafka
 
 
-def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy, lookback_us: int = 0) -> Start:
+def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy) -> Start:
     """Where a run without a runner's state begins.
 
     What the settings say holds for a query's first run. A later one must find everything of the windows that are still
     missing, and neither the end of a topic nor a group's offsets tell where that is. So it begins at the topic's start,
-    or so long before the first missing window, by the broker's stamps, as ``reread`` says, and before that by what the
-    decoder needs to remember.
+    or so long before what the first missing window depends on, by the broker's stamps, as ``reread`` says.
     """
     first = _first_of(settings, given)
-    schedule, window_us = settings.schedule, _missing_us(settings, pace)
-    if schedule.start is None or window_us <= settings.grid.time_of(schedule.start):
+    schedule, needed_us = settings.schedule, _missing_us(settings, pace)
+    if schedule.start is None or needed_us + _before_us(settings) <= settings.grid.time_of(schedule.start):
         return first
     if given.reread is None:
         return first if first.kind == "instant" else EARLIEST
-    again = Start("instant", max(0, window_us - parse_duration(given.reread) - lookback_us))
+    again = Start("instant", max(0, needed_us - parse_duration(given.reread)))
     return max(first, again, key=lambda one: one.instant_us)
 
 
 def _missing_us(settings: Settings, pace: PollingPolicy) -> int:
-    """Start of the first missing window, of which only the last slot lies behind the instant at which a run begins."""
+    """The instant from which on readings count in the first missing window.
+
+    Only the last slot of that window lies behind the instant at which a run begins.
+    """
     grid = settings.grid
-    return grid.time_of(settings.schedule.start_before(grid.slots_of(pace.begin_us) + 1))
+    return grid.time_of(settings.schedule.start_before(grid.slots_of(pace.begin_us) + 1)) - _before_us(settings)
+
+
+def _before_us(settings: Settings) -> int:
+    """How long before a window a reading may count in it."""
+    words = words_of(settings.readings, settings.slots.of)
+    return 0 if words is None else words.before_us
 
 
 def _again(settings: Settings, start: Start, pace: PollingPolicy) -> Start:

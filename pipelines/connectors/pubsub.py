@@ -26,6 +26,7 @@ from ...transforms.pubsub import (
     new_subscriber,
     unavailable,
 )
+from ...transforms.readings.slots import words_of
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import NOT_CHARGED, AwayError, ExitCode
 from .job_io import Field
@@ -45,19 +46,11 @@ def pubsub_source(settings: Settings, group: str | None = None) -> PubSubSubscri
     if given is None:
         raise SettingsError(["source.pubsub is missing: it names the subscription to read"])
     decoder = PayloadDecoder.of(settings, group=group)
-    problems: list[str] = []
-    if decoder.lookback_us:
-        problems.append(
-            "readings.value is a register, whose differences need the messages in their order and the last ones again "
-            "after a restart; Pub/Sub has neither: send differences, or bring the readings through Kafka"
-        )
     if settings.live.idle is not None:
-        problems.append(
+        raise SettingsError(
             "live.idle would close windows because nothing arrives, and from Pub/Sub nothing arrives when the "
             "connection is broken, too; leave it out, and let a scheduler publish an empty message every minute"
         )
-    if problems:
-        raise SettingsError(problems)
     return PubSubSubscription(
         given.subscription,
         decoder,
@@ -95,9 +88,12 @@ def begun_in_subscription(
     now = time.time_ns() // 1_000 if now_us is None else now_us
     schedule, grid = settings.schedule, settings.grid
     window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
-    whole_us = now
+    words = words_of(settings.readings, settings.slots.of)
+    # a window needs what came so long before it
+    before_us = 0 if words is None else words.before_us
+    whole_us = now + before_us
     if given.reread is not None:
-        back = parse_duration(given.reread)
+        back = parse_duration(given.reread) + before_us
         kept_us = _sought(given, min(now, max(0, window_us - back)), now, subscriber)
         whole_us = window_us if kept_us <= window_us - back else kept_us + back
     if whole_us <= window_us:

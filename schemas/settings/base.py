@@ -73,6 +73,8 @@ GONE: dict[str, str] = {
     "readings.wide": "a SELECT reads such a table: select name as series, date as time, num(value) as value from "
     "(unpivot files on columns(* exclude (date)) into name name value value); of times of the day: day_clock(date, "
     "name, 'Europe/Berlin') as time",
+    "readings.value.register": "name the counter in readings.value, and say register: {gap: 2h} beside it",
+    "readings.remember": "counters are compared where windows are counted, and no reader remembers them",
     "readings.decimal": "a SELECT reads such numbers: select id as series, ts as time, num_marks(kwh, '.', ',') as "
     "value from files",
     "model.estimate.gap": "nothing is estimated from released rows; give bounds by hand, or estimate from counts",
@@ -243,7 +245,6 @@ _VARIANTS = frozenset(
         "list[str]",
         "Constant",
         "Place",
-        "RegisterValue",
         "Bounds",
         "EstimatedModel",
         "RosterFile",

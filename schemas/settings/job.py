@@ -46,7 +46,6 @@ from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone fin
 from .connectors import FileSink, FileSource
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
-from .mappings import RegisterValue
 from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 
@@ -598,10 +597,6 @@ def _check_categories(settings: Settings) -> None:
         )
     if readings is None:
         return
-    if isinstance(readings.value, RegisterValue):
-        raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
-            "readings.value is a register, whose rise is a number; with states.categories name a column"
-        )
     for name, usual in (("scale", 1.0), ("unit", "")):
         if getattr(readings, name) != usual:
             raise ValueError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")

@@ -35,13 +35,13 @@ from pydantic import (
     model_validator,
 )
 
+from ..slots import parse_duration
 from .base import Duration, Name, Number, Positive, Section, SettingsError
 from .places import (
     Condition,
     Constant,
     FieldPlace,
     Place,
-    RegisterValue,
     SeriesPlace,
     Steps,
     TimePlace,
@@ -174,7 +174,6 @@ MESSAGE_FIELDS = frozenset(
         "compression",
         "delimiter",
         "max_bytes",
-        "remember",
         "where",
         "each",
         "of",
@@ -239,9 +238,7 @@ def _expression_problems(readings: Readings) -> list[str]:
         given = [name for name in ("of", "units") if getattr(readings, name) is not None]
         given += ["where"] if isinstance(readings.where, str) else []
         return [f"readings.{name} is JMESPath, and readings.each is missing; add it" for name in given]
-    value = readings.value
-    value = value.register_.path if isinstance(value, RegisterValue) else value
-    said: dict[str, object] = {"time": readings.time, "value": value}
+    said: dict[str, object] = {"time": readings.time, "value": readings.value}
     if not isinstance(readings.series, Constant):
         said["series"] = readings.series
     said |= {f"attributes.{name}": one for name, one in readings.attributes.items()}
@@ -265,18 +262,17 @@ def _misplaced(readings: Readings) -> list[str]:
     problems: list[str] = []
     named = [("series", readings.series), ("time", readings.time), ("value", readings.value)]
     for name, place in [*named, *((f"attributes.{one}", place) for one, place in readings.attributes.items())]:
-        outer = place.register_ if isinstance(place, RegisterValue) else place
         if name != "time" and any(isinstance(one, Place) and one.stamp for one in parts_of(place)):
             problems.append("the broker's stamp is a time; name it in readings.time only")
-        if not isinstance(outer, Place):
+        if not isinstance(place, Place):
             continue
-        if outer.every is not None and name != "time":
+        if place.every is not None and name != "time":
             problems.append(f"readings.{name}.every is of readings.time only; leave it out")
-        if (outer.unit is not None or outer.sum is not None) and name != "value":
+        if (place.unit is not None or place.sum is not None) and name != "value":
             problems.append(f"readings.{name}: unit and sum are of readings.value only")
-        if outer.join is not None and name in {"time", "value"}:
+        if place.join is not None and name in {"time", "value"}:
             problems.append(f"readings.{name}.join makes a name; {name} is none")
-        if outer.unit is not None and not readings.unit.strip():
+        if place.unit is not None and not readings.unit.strip():
             problems.append("readings.unit is missing: the unit that the units in the messages are converted to")
     return problems
 
@@ -311,8 +307,6 @@ def _named_problems(readings: Readings) -> list[str]:
         problems.append(f"readings.where is of mappings, and preset {preset} has its own; leave it out")
     if isinstance(readings.value, Place):
         problems.append(f"readings.value is {readings.value.text}; under preset {preset} it is a name, in plain text")
-    if isinstance(readings.value, RegisterValue) and readings.value.register_.name is None:
-        problems.append(f"readings.value.register: under preset {preset} give its name, not its path")
     for name, place in (("series", readings.series), *(readings.attributes.items())):
         if isinstance(place, str) or (
             isinstance(place, Place) and (place.steps is not None or place.stamp or not place.is_plain)
@@ -341,8 +335,9 @@ def check_message(readings: Readings, group: str | None) -> None:
         )
     if readings.select is not None:
         raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
-    if words := [name for name in WORDS if name != "absent" and getattr(readings, name) != _default(name)]:
-        raise ValueError(f"readings.{words[0].rstrip('_')} is of files, and the source has messages; leave it out")
+    if readings.cell == "rank" or (readings.length is not None and readings.length_us is None):
+        word = "cell" if readings.cell == "rank" else "length"
+        raise ValueError(f"readings.{word} names a column, and the source has messages; leave it out")
     if readings.preset in NAMED or readings.each is not None:
         if group is not None and group not in readings.attributes:
             raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
@@ -502,11 +497,6 @@ class Readings(Section):
         default_factory=list[dict[str, Any]], description="the writers' schemas of avro-single payloads"
     )
     max_bytes: int = Field(default=1_000_000, gt=0, description="a larger message is a reject, packed or unpacked")
-    remember: int = Field(
-        default=200_000,
-        ge=100,
-        description="series whose counters each reader of messages remembers at most",
-    )
 
     @field_validator("scale")
     @classmethod
@@ -547,6 +537,8 @@ class Readings(Section):
         # the field has an underscore, and the setting none
         said = {f"{name}_" if name == "register" else name: value for name, value in handler(self).items()}
         added = _said_by(self.preset) if self.preset in RECIPES else {}
+        if "register" in added and self.register_ == Meter.model_validate(added["register"]):
+            said.pop("register_", None)
         if "time" in added and said.get("time") == added["time"]:
             # the unit and format of the recipe's own time
             of_time = {name: _default(name) for name in ("time_unit", "time_format") if name in said and name in added}
@@ -565,8 +557,16 @@ class Readings(Section):
         Raises:
             SettingsError: the key of the pseudonyms is not where the settings say.
         """
-        form = self.model_dump(mode="json", exclude={"max_bytes", "remember"})
+        form = self.model_dump(mode="json", exclude={"max_bytes"})
         return form if self.pseudonyms is None else form | {"pseudonyms": self.pseudonyms.key().fingerprint}
+
+    @property
+    def length_us(self) -> int | None:
+        """What each reading covers, in microseconds; ``None`` where a column says it, or nothing."""
+        try:
+            return None if self.length is None else parse_duration(self.length)
+        except ValueError:
+            return None
 
     @property
     def conditions(self) -> list[Condition]:
@@ -601,12 +601,6 @@ class Readings(Section):
             raise SettingsError(
                 "readings.ambiguous is in-order, and files that are followed may be read from their middle on; set "
                 "earliest or latest"
-            )
-        if isinstance(self.value, RegisterValue):
-            raise SettingsError(
-                "readings.value is a register, whose rise is known only where the messages of a series come one after "
-                "another, and files that are followed are read as they appear: send them through Kafka, or read the "
-                "files when all of them are there, with quiltstream run without --live"
             )
         if self.until is not None:
             raise SettingsError(

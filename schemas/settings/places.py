@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from ..slots import parse_duration
-from .base import Name, Positive, Section
+from .base import Name, Section
 
 
 class Do(Enum):
@@ -188,9 +188,8 @@ def _form(given: Any) -> str:
     """Which form of a place is meant, so that a mistake in it is reported as one of that form."""
     if isinstance(given, (list, tuple)):
         return "list[str]"
-    for kind, key in ((Constant, "constant"), (RegisterValue, "register")):
-        if isinstance(given, kind) or (isinstance(given, dict) and key in given):
-            return kind.__name__
+    if isinstance(given, Constant) or (isinstance(given, dict) and "constant" in given):
+        return "Constant"
     return "Place" if isinstance(given, (dict, Place)) else "str"
 
 
@@ -371,46 +370,21 @@ class Condition(_Compact):
 Scalar = str | int | float | bool | None
 
 
-class Register(Place):
-    """A meter's counter that only rises: the value of a slot is how much it rose in the slot."""
-
-    KINDS: ClassVar[tuple[str, ...]] = ("path", "column", "name", "payload", "first", "sum", "topic", "header", "key")
-
-    path: str | None = Field(default=None, description="its path in the payload")
-    column: str | None = Field(default=None, min_length=1, description="its field of the payload")
-    name: Name | None = Field(default=None, description="its name under a preset, e.g. an OBIS code")
-    rollover: Positive | None = Field(
-        default=None, description="where the counter begins at 0 again; left out: a fall is always a reset"
-    )
-
-
-class RegisterValue(Section):
-    """A value that is the rise of a counter over each slot."""
-
-    register_: Register = Field(alias="register")
-
-    @model_serializer(mode="plain")
-    def _said(self) -> dict[str, Any]:
-        return {"register": self.register_.model_dump(mode="json")}
-
-
 _Text = Annotated[str, Tag("str")]
 _Place = Annotated[Place, Tag("Place")]
 _Constant = Annotated[Constant, Tag("Constant")]
 Part = Annotated[_Text | _Constant | _Place, Discriminator(_form)]
 SeriesPlace = Part
 TimePlace = Annotated[_Text | Annotated[list[str], Tag("list[str]")] | _Place, Discriminator(_form)]
-ValuePlace = Annotated[_Text | _Place | Annotated[RegisterValue, Tag("RegisterValue")], Discriminator(_form)]
+ValuePlace = Annotated[_Text | _Place, Discriminator(_form)]
 FieldPlace = Annotated[_Text | _Place, Discriminator(_form)]
 
-for _kind in (Place, Condition, Register, RegisterValue):
+for _kind in (Place, Condition):
     _kind.model_rebuild()
 
 
 def column_of(place: object) -> str | None:
     """The column of a file that a place means; ``None`` for places that only messages have."""
-    if isinstance(place, RegisterValue):
-        place = place.register_
     if isinstance(place, Place):
         return place.column if place.is_plain else None
     return place if isinstance(place, str) else None
@@ -418,7 +392,7 @@ def column_of(place: object) -> str | None:
 
 def place_text(place: object) -> str:
     """A place in words, for messages."""
-    return place.text if isinstance(place, Place) else "a register" if isinstance(place, RegisterValue) else str(place)
+    return place.text if isinstance(place, Place) else str(place)
 
 
 def steps_of(place: str | Place) -> Steps | None:
@@ -432,8 +406,6 @@ def steps_of(place: str | Place) -> Steps | None:
 
 def parts_of(place: object) -> Iterator[object]:
     """A place and all places inside it."""
-    if isinstance(place, RegisterValue):
-        place = place.register_
     yield place
     if isinstance(place, Place):
         inner = [*place.parts, *(one for one in (place.unit, place.every) if one is not None and one is not True)]

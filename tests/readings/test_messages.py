@@ -221,9 +221,8 @@ def test_a_ledger_refuses_a_text_that_reads_otherwise(tmp_path: Path, monkeypatc
         records.append({"topic": "t", "payload": json.dumps(body).encode(), "received": 0})
     with (tmp_path / "m.avro").open("wb") as stream:
         fastavro.writer(stream, schema, records)
-    value = {"register": {"path": "v"}}
-    mapping = {"each": "payload", "series": "id", "time": "ts", "value": value, "unit": "kWh", "scale": 2000}
-    made = job(tmp_path, [], source={"avro": "m.avro"}, readings=mapping)
+    mapping = {"each": "payload", "series": "id", "time": "ts", "value": "v", "unit": "kWh", "scale": 2000}
+    made = job(tmp_path, [], source={"avro": "m.avro"}, readings=mapping | {"register": {}}, missing="state")
     call("run", made.settings).ended(0)
     assert {row.members for row in made.rows()} == {len(HOMES) // 2}
     other = tmp_path / "cases.yaml"

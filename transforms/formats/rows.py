@@ -50,7 +50,7 @@ from ..common.batches import (
     pc,
     truths,
 )
-from ..readings.slots import Words, length_of
+from ..readings.slots import Words
 from .paths import is_utf8
 from .times import Order, TimeReader
 
@@ -315,7 +315,7 @@ class Columns:
     ) -> Columns:
         """The columns that the settings name."""
         readings.check_columns()
-        length = readings.length if length_of(readings.length) is None else None
+        length = readings.length if readings.length_us is None else None
         return cls(
             column_of(readings.series),
             readings.time_columns,
@@ -506,7 +506,7 @@ class RowDecoder:
     ) -> None:
         self.columns = Columns.of(readings, group, labels=labels is not None, words=words)
         self._words = words
-        self._length_us = length_of(readings.length)
+        self._length_us = readings.length_us
         self._at_end = readings.stamps == "end"
         self._labels = labels
         self._constant = readings.series.constant if isinstance(readings.series, Constant) else ""

@@ -71,7 +71,6 @@ from .partitions import (
     begins,
     by_topic,
     first_offsets,
-    from_topics,
     lane_of,
     last_offsets,
     leaders,
@@ -237,8 +236,6 @@ class GroupPosition:
         self._source = source
         self.decoding = WaitingDecoder(source.decoder)
         self.offsets = offsets_of(plain, source.topics, lane, source.lanes)
-        #: the stamps, in milliseconds, of the last messages that were read
-        self.stamps = from_topics(plain.get("stamps", {}))
         self.gaps = Gaps(plain.get("gaps", ()))
         known = plain.get("ids", {}) if text else {topic: one.id for topic, one in source.known.items()}
         self.ids = TopicIdentities(source.cluster, known)
@@ -247,7 +244,7 @@ class GroupPosition:
         self.replaced: dict[str, int | None] = (
             {} if text else {topic: one.lost_us for topic, one in source.known.items()}
         )
-        #: what lies before was passed on already, and is read again for the decoder's memory alone
+        #: what lies before is read for its stamps alone
         self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
         self._passed: set[Partition] = set()
@@ -260,7 +257,6 @@ class GroupPosition:
         offsets = {place: max(offset, self._floors.get(place, 0)) for place, offset in self.offsets.items()}
         more = {
             "ids": dict(sorted(self.ids.known.items())),
-            "stamps": by_topic(self.stamps),
             "gaps": self.gaps.plain,
         }
         plain = {"lanes": self._source.lanes, "topics": by_topic(offsets)}
@@ -293,17 +289,8 @@ class GroupPosition:
         # a runner may keep any of these positions: all of them are behind all of it
         return self._lost(before)
 
-    def look_back(self, consumer: Any) -> None:
-        """Begin so long before the position as the decoder needs to remember what came before it."""
-        back_ms = -(-self.decoding.decoder.lookback_us // 1_000)
-        for place in [place for place in self.stamps if back_ms and place in self.offsets]:
-            start = Start("instant", max(0, self.stamps[place] - back_ms) * 1_000)
-            found = first_offsets(consumer, [place], start, _ANSWER_S)[place]
-            if found < self.offsets[place]:
-                self._floors[place], self.offsets[place] = self.offsets[place], found
-
     def passed_on(self, place: Partition, group: Sequence[Any]) -> int:
-        """How many of the next messages of a partition are read again for the decoder's memory alone."""
+        """How many of the next messages of a partition are read for their stamps alone."""
         return bisect_left(group, self._floors.get(place, 0), key=_offset)
 
     def read(self, place: Partition, group: Sequence[Any], again: int, messages: Messages) -> bool:
@@ -316,9 +303,6 @@ class GroupPosition:
         self.offsets[place] = int(messages.positions[-1]) + 1
         if self.offsets[place] >= self._floors.get(place, 0):
             self._floors.pop(place, None)
-        if self.decoding.decoder.lookback_us:
-            # a producer's clock may run ahead, and what is sought before it would be too little
-            self.stamps[place] = min(int(messages.stamps_us[-1]), time.time_ns() // 1_000) // 1_000
         return lost
 
     def without_beginning(self, ended: AbstractSet[Partition]) -> list[SourceBatch]:
@@ -596,7 +580,7 @@ class KafkaReader(Reader):
         self._position = GroupPosition(source, lane, position)
         self._consumer = GroupConsumer(source, self._position, self._outage.said)
         self._batches: deque[SourceBatch] = deque()
-        #: whether the brokers have named the partitions, and the decoder was given what it must remember
+        #: whether the brokers have named the partitions
         self._named = False
         #: what was not read to its end yet since it was found
         self._behind: set[Partition] = set(self._position.offsets)
@@ -704,8 +688,6 @@ class KafkaReader(Reader):
         start = EARLIEST if position.begun else self._source.start
         position.begin(begins(self._consumer.client, fresh, start, _ANSWER_S), start, now_us)
         self._behind |= set(fresh)
-        if not self._named:
-            position.look_back(self._consumer.client)
         self._assign()
         # what was found is kept by the runner before anything is read from there
         self._batches.append(SourceBatch(position.text, settled=not self._behind, lost_us=position.gaps.until_us))
@@ -722,8 +704,6 @@ class KafkaReader(Reader):
         if not places:
             return
         LOG.error("%s: %s was made anew, and is read from its beginning", self._source.text, ", ".join(sorted(anew)))
-        for place in places:
-            position.stamps.pop(place, None)
         # a partition that the new one has not is waited for no longer
         self._batches.extend(position.begin_again(dict.fromkeys(places, 0), set(places) - there))
         self._behind = (self._behind | set(places)) & position.offsets.keys()

@@ -8,7 +8,7 @@
     the mappings of the settings: arrays, conditions, operators
 ``parsing``, ``avro``
     forms of payloads
-``presets``, ``meter_registers``
+``presets``
     the formats of platforms, and increments of cumulative registers
 """
 

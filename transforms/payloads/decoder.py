@@ -20,15 +20,15 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.mappings import NAMED, Payload, Readings, check_message
-from ...schemas.settings.places import Condition, Constant, Do, Place, RegisterValue, Steps, place_text
-from ...schemas.slots import SlotGrid, format_instant, parse_duration
+from ...schemas.settings.places import Condition, Constant, Do, Place, Steps, place_text
+from ...schemas.slots import format_instant
 from ..common.batches import Rejects
-from ..formats.rows import Decoded, RowDecoder, earliest_of
+from ..formats.rows import Decoded, RowDecoder
+from ..readings.slots import Words, words_of
 from .avro import AvroParser, SchemaLookup, known_schemas
 from .columns import GROUP, SERIES, TIME, VALUE, RowList, Rows, field_column
 from .mapped import Mapping, fulfilling_beside, mapped_rows
 from .messages import MessageDecoder, Messages, rejects_of
-from .meter_registers import Registers
 from .parsing import (
     Parsed,
     ParsedColumns,
@@ -152,10 +152,8 @@ def _payloads(messages: Messages, chosen: list[int]) -> list[Any]:
 
 
 def _name_of(readings: Readings) -> str:
-    value = readings.value
-    name = value.register_.name if isinstance(value, RegisterValue) else value
-    if name is not None:
-        return str(name)
+    if readings.value is not None:
+        return str(readings.value)
     from .presets.xml_documents import DEFAULT_UNIT
 
     return DEFAULT_UNIT
@@ -200,7 +198,7 @@ def _finder(readings: Readings, name: str) -> Callable[[Messages, list[int], Wan
     from .presets.xml_documents import check_code, cim_rows, values_of
 
     check_code(name)
-    documents, counted = xml_parser(preset, values_of), isinstance(readings.value, RegisterValue)
+    documents, counted = xml_parser(preset, values_of), readings.register_ is not None
     return lambda messages, chosen, wanted: cim_rows(
         documents(_payloads(messages, chosen), chosen), wanted, registers=counted
     )
@@ -212,19 +210,18 @@ _PARSED_BYTES = 1 << 21
 
 @dataclass(frozen=True)
 class PayloadDecoder(MessageDecoder):
-    """Decodes messages by the mapping of the settings; a plain value, whose memory stays with one reader.
+    """Decodes messages by the mapping of the settings; a plain value that remembers nothing.
 
     Attributes:
         group: the attribute, or path, with the group; ``None`` without groups.
-        lateness_us: how long windows wait for late readings, for registers.
+        words: what the settings say of several readings of a series.
         schemas: gives the schema of an id of Avro's wire format; must travel to any machine.
     """
 
     readings: Readings
     timezone: str = "UTC"
     group: str | None = None
-    grid: SlotGrid | None = None
-    lateness_us: int = 0
+    words: Words | None = None
     schemas: SchemaLookup | None = None
 
     @classmethod
@@ -232,15 +229,8 @@ class PayloadDecoder(MessageDecoder):
         """The decoder of a job."""
         if settings.readings is None:
             raise SettingsError("readings is missing: it says where the parts of a reading are in a message")
-        late = settings.windows.lateness
-        decoder = cls(
-            settings.readings,
-            timezone=settings.slots.timezone,
-            group=group,
-            grid=settings.grid,
-            lateness_us=0 if late is None else parse_duration(late),
-            schemas=schemas,
-        )
+        words = words_of(settings.readings, settings.slots.of)
+        decoder = cls(settings.readings, settings.slots.timezone, group, words, schemas)
         decoder.check()
         return decoder
 
@@ -260,27 +250,9 @@ class PayloadDecoder(MessageDecoder):
     def _worker(self) -> _Worker:
         return _Worker(self)
 
-    @property
-    def lookback_us(self) -> int:
-        """Registers need the readings before a position again."""
-        if not isinstance(self.readings.value, RegisterValue) or self.grid is None:
-            return 0
-        return _lookback_slots(self.grid, self.lateness_us) * self.grid.interval_us
-
-    def fresh(self) -> PayloadDecoder:
-        """The decoder for one reader: no register of another position is in its memory.
-
-        Registers come back by reading again what :attr:`lookback_us` says.
-        """
-        return replace(self)
-
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this worker."""
         return {name: value for name, value in self.__dict__.items() if name != "_worker"}
-
-
-def _lookback_slots(grid: SlotGrid, lateness_us: int) -> int:
-    return 2 + -(-lateness_us // grid.interval_us)
 
 
 class _Worker:
@@ -293,28 +265,23 @@ class _Worker:
         self._limit = readings.max_bytes
         self._packed = readings.compression is not None
         self._payload_format = payload_format_of(readings, decoder.timezone, decoder.group, decoder.schemas)
-        self._registers: Registers | None = None
-        scale = readings.scale
-        if isinstance(readings.value, RegisterValue):
-            if decoder.grid is None:
-                raise SettingsError("readings.value: a register needs the slots of the settings")
-            # those that the lookback reaches, the one that goes on, and some that are off by a wrong clock
-            kept = 2 * (_lookback_slots(decoder.grid, decoder.lateness_us) + 1)
-            self._registers = Registers(decoder.grid, scale, readings.value.register_.rollover, kept, readings.remember)
-            scale = 1.0
         plain = Readings(
             series=SERIES,
             time=TIME,
             value=VALUE,
-            scale=scale,
+            scale=readings.scale,
             time_format=readings.time_format,
             time_unit=readings.time_unit,
             ambiguous=readings.ambiguous,
             pseudonyms=readings.pseudonyms,
+            length=readings.length,
+            stamps=readings.stamps,
         )
         group = None if decoder.group is None else GROUP
         try:
-            self._rows = RowDecoder(plain, timezone=decoder.timezone, group=group, live_clocks=True)
+            self._rows = RowDecoder(
+                plain, timezone=decoder.timezone, group=group, live_clocks=True, words=decoder.words
+            )
         except ValueError as error:
             raise SettingsError(f"readings.time_format: {error}") from None
 
@@ -345,10 +312,6 @@ class _Worker:
             silent[list(bad)] = False
         rejects = [one for part in found for one in part.rejects]
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
-        if self._registers is not None:
-            parts = [_incremented(self._registers, part) for part in parts]
-            rejects += [one for part in parts for one in part.rejects]
-            parts = [replace(part, rejects=()) for part in parts if part.readings is not None]
         return _with_rejects(parts, bad, rejects, messages, int(silent.sum()))
 
     def _opened(
@@ -393,17 +356,6 @@ def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
             first, held = place, 0
         held += size
     yield chosen[first:]
-
-
-def _incremented(registers: Registers, part: Decoded) -> Decoded:
-    """The rises that readings of registers give, and the messages for whose series others were forgotten."""
-    readings, crowding = registers.differences(part.readings)
-    rejects = (
-        ()
-        if part.rows is None or not len(crowding)
-        else (Rejects(RejectReason.TOO_MANY_SERIES, np.unique(part.rows[crowding])),)
-    )
-    return Decoded(readings, 0 if readings is None else earliest_of(readings), rejects)
 
 
 def _with_rejects(
@@ -537,14 +489,8 @@ class Trial:
 
 
 def shown(readings: Readings) -> Readings:
-    """The mapping without what needs slots or a key: a counter as it stands, and names in clear."""
-    value = readings.value
-    if isinstance(value, RegisterValue):
-        register = value.register_
-        given = register.model_dump(exclude_none=True, exclude={"rollover", "name"})
-        value = Place.model_validate(given) if register.name is None else register.name
-        value = value if readings.each is None else register.path
-    return readings.model_copy(update={"value": value, "pseudonyms": None})
+    """The mapping without what needs a key: names in clear."""
+    return readings.model_copy(update={"pseudonyms": None})
 
 
 def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:

@@ -32,7 +32,7 @@ from jmespath import exceptions, functions, parser, visitor
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import RECIPES, Readings
-from ...schemas.settings.places import Constant, RegisterValue
+from ...schemas.settings.places import Constant
 from ..common.batches import Ints
 from .columns import (
     FIELDS,
@@ -257,8 +257,7 @@ class Expressions:
     """
 
     def __init__(self, readings: Readings, group: str | None) -> None:
-        value = readings.value.register_.path if isinstance(readings.value, RegisterValue) else readings.value
-        said: dict[str, object] = {"series": readings.series, "time": readings.time, "value": value}
+        said: dict[str, object] = {"series": readings.series, "time": readings.time, "value": readings.value}
         if readings.units is not None:
             said["units"] = readings.units
         if group is not None:

@@ -38,7 +38,6 @@ from ...schemas.settings.places import (
     Do,
     Level,
     Place,
-    RegisterValue,
     Step,
     Steps,
     duration_of,
@@ -446,9 +445,7 @@ class Mapping:
         return inside or not any(isinstance(part, Place) and part.payload for one in sources for part in parts_of(one))
 
 
-def _source(place: str | Place | Constant | RegisterValue) -> Steps | Place | Constant:
-    if isinstance(place, RegisterValue):
-        place = place.register_
+def _source(place: str | Place | Constant) -> Steps | Place | Constant:
     if isinstance(place, Constant) or (isinstance(place, Place) and not place.is_plain):
         return place
     steps = steps_of(place)

@@ -27,13 +27,16 @@ from ...schemas.readings import GROUPED_READING_SCHEMA, LONGEST_US, READING_SCHE
 from ...schemas.settings.mappings import Readings
 from ...schemas.slots import SlotGrid, Window, parse_duration
 
+#: Decimal digits that every number of 64 bits holds.
+_DIGITS = 15
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A cumulative counter."""
+    """A cumulative counter, in the unit of the values."""
 
     gap_us: int  # stands further apart are not compared
     most: float = math.inf  # a larger rise is none
@@ -97,26 +100,28 @@ class Covering:
 
 def words_of(readings: Readings | None, of: str) -> Words | None:
     """What the settings say of several rows; ``None`` where the latest reading of a slot counts."""
-    meter = None if readings is None else readings.register_
-    hold, length = (None, "length") if readings is None else (readings.hold, readings.length)
+    meter = None if readings is None else _meter_of(readings)
+    hold = None if readings is None else readings.hold
+    length_us = LONGEST_US if readings is None or readings.length_us is None else readings.length_us
+    if of == "last" or (readings is not None and readings.length is None):
+        length_us = 0
     words = Words(
         of=cast("Any", of),
-        register=None
-        if meter is None
-        else Meter(parse_duration(meter.gap), meter.most or math.inf, meter.over_end or 0.0, meter.net),
+        register=meter,
         hold_us=None if hold is None else parse_duration(hold),
         rank=readings is not None and readings.cell == "rank",
-        length_us=0 if length is None or of == "last" else length_of(length) or LONGEST_US,
+        length_us=length_us,
     )
     return None if words == Words() else words
 
 
-def length_of(text: str | None) -> int | None:
-    """Microseconds of a length that the settings give; ``None`` where they name a column, or nothing."""
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError:
+def _meter_of(readings: Readings) -> Meter | None:
+    """The counter of the settings, whose limits are in its own unit."""
+    given, scale = readings.register_, abs(readings.scale)
+    if given is None:
         return None
+    most = math.inf if given.most is None else given.most * scale
+    return Meter(parse_duration(given.gap), most, (given.over_end or 0.0) * scale, given.net)
 
 
 def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -> pa.RecordBatch | None:
@@ -207,9 +212,22 @@ def _rises(stands: Covering, meter: Meter) -> Covering:
     good = length <= meter.gap_us
     if not meter.net:
         rise = np.where((rise < 0) & (meter.over_end > 0), rise + meter.over_end, rise)
+    rise = _as_decimals(rise, np.maximum(np.abs(stands.values[rows]), np.abs(stands.values[rows - 1])))
+    if not meter.net:
         good &= (rise >= 0) & (rise <= meter.most)
     rows = rows[good]
     return Covering(stands.codes[rows], stands.begin_us[rows - 1], rise[good], length[good], stands.rank[rows])
+
+
+def _as_decimals(rise: Floats, stand: Floats) -> Floats:
+    """Differences of decimals as decimals: 523.397 less 523.377 is a little less than 0.02, which may be an edge.
+
+    No digit of a difference behind the last one that a stand holds says anything.
+    """
+    shift = np.maximum(10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.maximum(stand, 1.0)))), 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(rise * shift) / shift
+    return np.where(np.isfinite(rounded), rounded, rise)
 
 
 def _until_next(readings: Covering, most_us: int) -> Covering:

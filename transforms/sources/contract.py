@@ -228,7 +228,7 @@ class WaitingDecoder:
     """The decoder of one reader of messages, which wait while it needs something that is away."""
 
     def __init__(self, decoder: MessageDecoder) -> None:
-        self.decoder = decoder.fresh()
+        self.decoder = decoder
         self.waiting: str | None = None  # why messages wait
 
     def decoded(self, decode: Callable[[MessageDecoder], _Found]) -> _Found | None:

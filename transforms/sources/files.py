@@ -4,10 +4,7 @@ What is to be read is found and checked when the transform is made: patterns, he
 Past the decoder an element is a batch, never a reading.
 
 Files are read side by side, so no worker sees the rows of a series one after another. Where all rows of a series are
-needed, as for increments of meter registers and slots of intervals, they are brought together by shards of the series.
-
-*Registers.* Each batch is cut down to the last reading of every series and slot, and these are compared. Of a slot
-there is one value, the one that a live job ends with.
+needed, as for slots of intervals, they are brought together by shards of the series.
 
 *Intervals* are labels that hold from one instant to another. A slot has the label that covers most of it, of several
 that cover it equally long the one that begins earlier in it, of these the one whose state comes first. What the
@@ -45,7 +42,6 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource, SourceFormat
 from ...schemas.settings.mappings import Readings, columns_problems
-from ...schemas.settings.places import Place, Register, RegisterValue
 from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
 from ..formats import parquet as parquet_files
@@ -238,7 +234,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         source: format and paths or patterns.
         readings: the columns and how to read them.
         resolve: makes a path of the settings absolute.
-        grid: the slots; needed where the value is a register, or readings are intervals.
+        grid: the slots; needed where readings are intervals.
         schedule: the windows that the readings are for, as far as they are known: what intervals cover beyond them is
             left out but for their first slots.
         how: the zone, the group, and how much at a time.
@@ -262,18 +258,13 @@ class ReadReadings(beam.PTransform[Any, Any]):
         time_zone(how.get("timezone", "UTC"))
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        #: what needs all rows of a series: the increments of counters, the slots of intervals; ``None`` for others
-        self.by_series: RegisterIncrements | SlotsOfIntervals | None = None
-        of_registers = isinstance(readings.value, RegisterValue)
-        if of_registers or readings.until is not None:
+        #: what needs all rows of a series: the slots of intervals; ``None`` for others
+        self.by_series: SlotsOfIntervals | None = None
+        if readings.until is not None:
             if grid is None:
-                what = "value: a register" if of_registers else "until: an interval"
-                raise SettingsError(f"readings.{what} needs the slots of the settings")
-            if isinstance(readings.value, RegisterValue):
-                self.by_series = RegisterIncrements(readings.value.register_, readings.scale, grid)
-            else:
-                self.by_series = SlotsOfIntervals(grid, schedule)
-        #: what decodes a part; of a register the counters as they are
+                raise SettingsError("readings.until: an interval needs the slots of the settings")
+            self.by_series = SlotsOfIntervals(grid, schedule)
+        #: what decodes a part
         self.decoder = decoder_of(source, readings, **how)
         #: the parts that are read, each at once
         self.tasks: list[FileTask] = []
@@ -305,7 +296,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             return [], (f"source.{self.decoder.format}: {error}",)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; counters and intervals as they are.
+        """Decode every part here and now, without Beam, as the pipeline does; intervals as they are.
 
         Raises:
             SourceFileError: a file is damaged, or changed since it was found.
@@ -328,9 +319,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             output.element_type = pa.RecordBatch
         readings = decoded.readings
         if self.by_series is not None:
-            # a step is of a frozen name
-            name = "Rise" if isinstance(self.by_series, RegisterIncrements) else "Slots"
-            readings = readings | name >> self.by_series
+            readings = readings | "Slots" >> self.by_series
             readings.element_type = pa.RecordBatch
         return DecodedReadings(readings, decoded[REJECTED])
 
@@ -422,7 +411,6 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
         )
     if not of_messages:
         readings.check_columns()
-    readings = registers_as_values(readings)
     if of_messages:
         if labels is not None:
             raise SettingsError("states.categories are read from columns of files, and the source holds messages")
@@ -444,78 +432,6 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
 def are_messages(format_: str, readings: Readings) -> bool:
     """Whether a source of files holds messages: it is Avro, and the mapping names what only messages have."""
     return format_ == "avro" and bool(columns_problems(readings))
-
-
-def registers_as_values(readings: Readings) -> Readings:
-    """How the counters themselves are read, as plain values; the same readings where there are none."""
-    if not isinstance(readings.value, RegisterValue):
-        return readings
-    register = readings.value.register_
-    place = Place(path=register.path) if register.path is not None else str(register.column or register.name)
-    place = place if readings.each is None else register.path
-    return readings.model_copy(update={"value": place, "scale": 1.0})
-
-
-class RegisterIncrements(beam.PTransform[Any, Any]):
-    """Batches of readings of counters to batches of their rises."""
-
-    def __init__(self, register: Register, scale: float, grid: SlotGrid) -> None:
-        super().__init__()
-        self._compare = CompareRegisters(grid, scale, register.rollover)
-        self._grid = grid
-
-    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The rises of all readings of some counters, without Beam."""
-        given = list(readings)
-        return [one.value for one in self._compare.process((0, given))] if given else []
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Bring the last readings of each series together and compare them."""
-        return (
-            input_or_inputs
-            | "Last of slots" >> beam.ParDo(LastOfSlots(self._grid)).with_output_types(_SHARE)
-            | "Series together" >> beam.GroupByKey()
-            | "Compare" >> beam.ParDo(self._compare).with_output_types(pa.RecordBatch)
-        )
-
-
-class LastOfSlots(beam.DoFn):
-    """A batch to the last readings of its series in each slot, by shard; two where two have the same stamp."""
-
-    def __init__(self, grid: SlotGrid) -> None:
-        self._grid = grid
-
-    def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Cut a batch down, and into shards."""
-        from ..payloads.meter_registers import LastReadings  # noqa: PLC0415 - a job without counters imports no payloads
-
-        last = LastReadings.of(readings, self._grid)
-        yield from _by_shard(readings, np.unique(np.concatenate([last.rows, last.low])))
-
-
-class CompareRegisters(beam.DoFn):
-    """The last readings of some series to their rises."""
-
-    def __init__(self, grid: SlotGrid, scale: float, rollover: float | None) -> None:
-        self._grid = grid
-        self._scale = scale
-        self._rollover = rollover
-
-    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
-        """Compare the readings of each slot with those of the slot before."""
-        from ..payloads.meter_registers import Ends, LastReadings, increments_of  # noqa: PLC0415 - a job without counters imports no payloads
-
-        _, batches = share
-        readings = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
-        rows, low, codes, slots, offsets, values = LastReadings.of(readings, self._grid)
-        follows = (codes[rows][1:] == codes[rows][:-1]) & (slots[rows][1:] == slots[rows][:-1] + 1)
-        before = np.flatnonzero(follows)
-        if not len(before):
-            return
-        at = rows[before + 1]
-        ends = Ends(offsets[at], values[at], offsets[rows[before]], values[low[before]])
-        found = increments_of(readings, at, slots[at], ends, self._grid, self._scale, self._rollover)
-        yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
 
 
 def _by_shard(readings: pa.RecordBatch, rows: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -573,12 +489,12 @@ class SlotValues(beam.PTransform[Any, Any]):
 
     def __init__(self, words: Words, grid: SlotGrid) -> None:
         super().__init__()
-        self._words, self._grid = words, grid
+        self.words, self._grid = words, grid
 
     def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The slots of all readings of some series, without Beam."""
         given = list(readings)
-        found = slot_readings(given, self._grid, self._words) if given else None
+        found = slot_readings(given, self._grid, self.words) if given else None
         return [] if found is None else [found]
 
     def expand(self, input_or_inputs: Any) -> Any:
@@ -600,7 +516,7 @@ class _Reduce(beam.DoFn):
             yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
 
 
-BySeries = RegisterIncrements | SlotsOfIntervals | SlotValues
+BySeries = SlotsOfIntervals | SlotValues
 """What needs all rows of a series."""
 
 

@@ -52,7 +52,7 @@ class MessageFileDecoder(FileDecoder):
     @property
     def payloads(self) -> PayloadDecoder:
         """What parses the messages."""
-        return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group)
+        return PayloadDecoder(self.readings, timezone=self.timezone, group=self.group, words=self.words)
 
     def rows(self) -> RowReader:
         """What turns messages into readings."""

@@ -201,13 +201,17 @@ class Look:
     def _declared(self, after: PartitionState, silent_us: int | None) -> tuple[PartitionState, Punctuation]:
         """The punctuation of a watermark that has moved, and its sequence numbers."""
         before, clock, steps = self.before, after.clock_us, self.policy.steps
+        # what is lost may be missed by windows that a reading moves after its own
+        lost_us = after.lost_us
+        if lost_us is not None and steps is not None:
+            lost_us += steps.before_us
         punctuation = Punctuation(
             self.part,
             self.parts,
             before.clock_us,
             clock,
             replayed=not before.followed,
-            lost_us=after.lost_us,
+            lost_us=lost_us,
             silent_us=silent_us if silent_us is not None and silent_us < clock else None,
         )
         if steps is None or after.issued is None:

@@ -114,8 +114,8 @@ def test_other_categories_in_one_domain_are_refused(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"readings": {"series": "meter", "time": "ts", "value": "kwh", "scale": 2}}, "readings.scale is of numbers"),
-        ({"readings": {"series": "meter", "time": "ts", "value": {"register": {"column": "kwh"}}}},
-         "readings.value is a register, whose rise is a number"),
+        ({"readings": {"series": "meter", "time": "ts", "value": "kwh", "register": "net"}, "missing": "state"},
+         "slots.of, readings.register and absent are of numbers"),
         ({"states": {"categories": ["sleep"]}}, "states.categories is one label"),
     ],
 )  # fmt: skip

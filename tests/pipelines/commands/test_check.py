@@ -67,14 +67,14 @@ def test_a_counter_and_a_series_in_another_unit_are_reported(tmp_path: Path) -> 
 
 def test_falls_of_registers_are_counted_by_series(tmp_path: Path) -> None:
     rows: list[Row] = [(home, stamp, 50.0 + at % 96) for at, (home, stamp, _) in enumerate(readings(days=2))]
-    mapping = {"series": "meter", "time": "ts", "value": {"register": {"column": "kwh"}}, "unit": "kWh", "scale": 2000}
-    said = found(job(tmp_path, rows, readings=mapping))
+    mapping = {"series": "meter", "time": "ts", "value": "kwh", "register": {}, "unit": "kWh", "scale": 2000}
+    said = found(job(tmp_path, rows, readings=mapping, missing="state"))
     assert said["fell"] == {}
     rows = [
         (m, t, v - 40 * ((m == "m2" and at % 96 > 9) + (m == "m4" and at % 96 in (20, 50))))
         for at, (m, t, v) in enumerate(rows)
     ]
-    said = found(job(tmp_path, rows, readings=mapping))
+    said = found(job(tmp_path, rows, readings=mapping, missing="state"))
     assert said["fell"] == {"m2": 1, "m4": 2}
 
 

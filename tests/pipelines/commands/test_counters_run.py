@@ -18,7 +18,7 @@ from ...present import present
 from ..jobs import HOMES, Job, Row, job, readings
 
 HALF_HOUR = dt.timedelta(minutes=30)
-COLUMNS = {"series": "meter", "time": "ts", "unit": "kWh", "scale": 2000}
+COLUMNS = {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 2000}
 
 
 def counters(rows: list[Row]) -> list[Row]:
@@ -37,8 +37,11 @@ def counters(rows: list[Row]) -> list[Row]:
 
 def jobs(folder: Path) -> tuple[Job, Job]:
     loads = [(home, stamp, round(value * 8) / 8) for home, stamp, value in readings()]
-    given = COLUMNS | {"value": {"register": {"column": "kwh", "rollover": 100}}}
-    return job(folder / "loads", loads), job(folder / "counters", counters(loads)[::-1], readings=given)
+    given = COLUMNS | {"register": {"over_end": 100}}
+    return (
+        job(folder / "loads", loads, missing="state"),
+        job(folder / "counters", counters(loads)[::-1], readings=given, missing="state"),
+    )
 
 
 @pytest.mark.night
@@ -62,16 +65,17 @@ def test_counters_in_local_time_count_in_both_hours_of_a_clock_set_back(tmp_path
     rows = [
         (home, f"{at.astimezone(zone):%Y-%m-%d %H:%M}", slot / 4) for home in HOMES for slot, at in enumerate(stamps)
     ]
-    given = COLUMNS | {"value": {"register": {"column": "kwh"}}, "ambiguous": "in-order"}
+    given = COLUMNS | {"register": {}, "ambiguous": "in-order"}
     slots = {"interval": "30min", "origin": "2024-10-26", "timezone": "Europe/Berlin"}
     windows = {"size": "day", "start": "2024-10-26", "stop": "2024-10-28"}
-    settings = read_settings(job(tmp_path, rows, readings=given, slots=slots, windows=windows).settings)
+    made = job(tmp_path, rows, readings=given, slots=slots, windows=windows, missing="state")
+    settings = read_settings(made.settings)
     summary = publish(settings, PrivateHistograms(settings, noise="none"))
     assert present(summary.operator_only)["rejected"] == {}
-    published = [(row.key, row.slots, list(row.counts)) for row in Job(tmp_path).rows()]
+    published = [(row.key, row.slots, list(row.counts)) for row in made.rows()]
     homes = {key: sum((home < "m4") == (key == "north") for home in HOMES) for key, _, _ in published}
     assert published == [
-        (key, slots, [0, 0, slots * homes[key], 0, 0]) for slots in (48, 50) for key in ("north", "south")
+        (key, slots, [0, 0, slots * homes[key], 0, 0, 0]) for slots in (48, 50) for key in ("north", "south")
     ]
 
 

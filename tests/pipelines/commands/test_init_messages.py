@@ -128,7 +128,13 @@ BY_MINUTE = {
     ),
     "a counter": (
         [{"id": f"m{at % 2}", "ts": NOON_S + at * 60, "total_kwh": 100 + at / 10} for at in range(30)],
-        {"series": {"path": "id"}, "time": {"path": "ts"}, "value": {"register": {"path": "total_kwh"}}, "unit": "kWh"},
+        {
+            "series": {"path": "id"},
+            "time": {"path": "ts"},
+            "value": {"path": "total_kwh"},
+            "register": {"gap": "2h"},
+            "unit": "kWh",
+        },
     ),
     "CSV": (
         [f"ts,meter,watt\n{NOON_S + 60 * at},m{at % 2},{at % 3}\n" for at in range(8)],

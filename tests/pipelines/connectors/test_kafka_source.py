@@ -97,13 +97,13 @@ def test_a_run_starts_before_the_first_missing_local_day_of_any_length(tmp_path:
 
 
 def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path: Path) -> None:
-    register = READINGS | {"value": {"register": {"path": "kwh", "rollover": 100_000}}}
-    settings = made(tmp_path, {"reread": "6h"}, readings=register)
+    register = READINGS | {"register": {"gap": "90min"}}
+    settings = made(tmp_path, {"reread": "6h"}, readings=register, missing="state")
     grid, schedule = settings.grid, settings.schedule
     slot = schedule.first + 2 * schedule.every + schedule.size - 1
     partitions = Topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
-    assert partitions.decoder.lookback_us >= 2 * SLOT_US
-    assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - partitions.decoder.lookback_us)
+    assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - 3 * SLOT_US)
+    assert partitions.missing_us == MARCH_US + 2 * DAY_US - 3 * SLOT_US
 
 
 def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(

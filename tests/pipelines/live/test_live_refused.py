@@ -49,13 +49,6 @@ def test_a_mistake_in_the_settings_ends_the_job_before_anything_is_on_record(
     assert one.settings.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("more", [[], ["--dry-run"]])
-@pytest.mark.usefixtures("ending")
-def test_a_counter_in_files_that_are_followed_is_refused_by_a_dry_run_too(tmp_path: Path, more: list[str]) -> None:
-    one = made(tmp_path, readings={"series": "series", "time": "time", "value": {"register": {"column": "value"}}})
-    run(one, *more).ended(2, "readings.value is a register", "send them through Kafka")
-
-
 @pytest.mark.usefixtures("ending")
 def test_an_occupied_metrics_port_ends_the_command_before_anything_is_on_record(tmp_path: Path) -> None:
     with socket.socket() as taken:

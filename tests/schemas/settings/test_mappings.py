@@ -83,7 +83,7 @@ def mistakes(document: dict[str, Any]) -> str:
         (PLAIN | {"series": {"stamp": True}}, "the broker's stamp is a time"),
         (
             PLAIN | {"value": {"register": {}}},
-            "name exactly one of path, column, name, payload, first, sum, topic, header, key; 0 are",
+            "value.register is not a setting",
         ),
         (PLAIN | {"avro_schemas": [{}]}, "avro_schemas is of payload: avro-single"),
         (PLAIN | {"payload": "avro-single"}, "avro_schemas is missing"),
@@ -118,7 +118,7 @@ def test_a_wrong_mapping_is_named_with_the_next_step(document: dict[str, Any], m
         PLAIN | {"series": {"constant": "only"}},
         PLAIN | {"series": {"topic": 2}, "time": {"stamp": True}, "value": {"path": "a[*].b"}},
         PLAIN | {"attributes": {"feeder": {"topic": 1}, "area": "where.area"}},
-        PLAIN | {"value": {"register": {"path": "total", "rollover": 100_000}}},
+        PLAIN | {"register": {"over_end": 100_000.0}},
         PLAIN | {"pseudonyms": {"env": "KEY"}, "max_bytes": 5},
         PLAIN | {"payload": "avro-single", "avro_schemas": [{"type": "int"}]},
         {"preset": "dsmr", "value": "1-0:1.7.0", "series": {"key": True, "level": 1}},
@@ -153,9 +153,8 @@ def test_the_frozen_mapping_of_files_is_unchanged_by_message_settings():
 def test_another_mapping_is_another_text_and_another_limit_is_not():
     one = Readings.model_validate(PLAIN | {"series": {"topic": 1}})
     assert one.canonical() != one.model_copy(update={"series": Place(topic=2)}).canonical()
-    assert one.canonical() == one.model_copy(update={"max_bytes": 7, "remember": 500}).canonical()
-    register = Readings.model_validate(PLAIN | {"value": {"register": {"path": "total"}}})
-    assert register.canonical()["value"] == {"register": {"path": "total"}}
+    assert one.canonical() == one.model_copy(update={"max_bytes": 7}).canonical()
+    assert one.canonical() != one.model_copy(update={"hold": "1h"}).canonical()
 
 
 @pytest.mark.parametrize(

@@ -177,38 +177,6 @@ def test_messages_wait_while_the_registry_of_their_decoder_is_unavailable(broker
     assert reader.trouble is None
 
 
-def test_a_stateful_decoder_rereads_its_past_without_duplicate_readings(broker):
-    class Remembering(JsonMessages):
-        def __init__(self) -> None:
-            self.seen: list[int] = []
-
-        @property
-        def lookback_us(self) -> int:
-            return 1_000_000
-
-        def decode(self, messages: Messages) -> list[Decoded]:
-            self.seen += messages.positions.tolist()
-            return super().decode(messages)
-
-    topic, now = broker.topic(1), 1_700_000_000_000
-    log = broker.topics[topic][0].messages
-    log += [(reading(f"a{n}", 0), now + 250 * n) for n in range(10)]
-    (begun, _) = pieces_until(feed(broker, topic, decoder=Remembering()).reader(0, BEGIN), lambda all_: len(all_) == 2)
-    assert rows([begun]) == 0
-    whole = pieces_until(
-        feed(broker, topic, decoder=Remembering()).reader(0, begun.position), lambda all_: rows(all_) == 10
-    )
-    assert json.loads(whole[-1].position)["stamps"] == {topic: {"0": now + 2250}}
-    log += [(reading(f"b{n}", 0), now + 2500 + 250 * n) for n in range(3)]
-    decoder = Remembering()
-    again = feed(broker, topic, decoder=decoder).reader(0, whole[-1].position)
-    pieces = pieces_until(again, lambda all_: rows(all_) == 3)
-    assert json.loads(pieces[0].position)["topics"] == {topic: {"0": 10}}
-    assert [name for one in pieces for name in names_of(one)] == ["b0", "b1", "b2"]
-    assert decoder.seen == list(range(5, 13))
-    assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 13}}
-
-
 def test_a_secret_is_contained_only_in_the_client_options(monkeypatch):
     given: list[Any] = []
 

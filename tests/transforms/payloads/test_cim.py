@@ -9,7 +9,6 @@ import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from .damage import Steps
@@ -89,10 +88,9 @@ def test_a_unit_and_its_direction_choose_the_reading_type():
 
 
 def test_registers_are_read_as_counters_separately_from_intervals():
-    counter = Readings.model_validate({"preset": "cim", "value": {"register": {"name": "Wh"}}})
-    later = EVENT.replace("12:00:00Z</m:timeStamp><m:value>10400.5", "12:15:00Z</m:timeStamp><m:value>10401.25")
-    rows, rejects = outcome(PayloadDecoder(counter, grid=SlotGrid(QUARTER_US)), messages(EVENT, later))
-    assert ([(one[0], one[2]) for one in rows], rejects) == ([("a9f4c1d2-0001", 750.0)], [])
+    counter = Readings.model_validate({"preset": "cim", "value": "Wh", "register": {"gap": "2h"}})
+    rows, rejects = outcome(PayloadDecoder(counter), messages(EVENT))
+    assert ([(one[0], one[2]) for one in rows], rejects) == ([("a9f4c1d2-0001", 10_400_500.0)], [])
 
 
 def test_a_reading_type_may_be_defined_in_the_document():

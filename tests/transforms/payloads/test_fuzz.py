@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.mappings import NAMED, Payload, Readings
-from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Headers, Messages
@@ -84,11 +83,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
         {},
         avro(b"\xc3\x01" + struct.pack("<Q", schema_fingerprint(SCHEMA))),
     ),
-    "register": (
-        ARRAY | {"time": "r[*].t", "value": {"register": {"path": "r[*].v"}}},
-        {"grid": SlotGrid(900_000_000)},
-        [json.dumps({"id": "m1", "r": [{"t": NOON_MS + 900_000 * i, "v": i} for i in range(4)]}).encode()],
-    ),
     "thingsboard": (
         {"preset": "thingsboard", "value": "values.power || power || false", "series": "header.device_id"},
         {},
@@ -111,9 +105,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[bytes]]] = {
     "cim": ({"preset": "cim", "value": "Wh"}, {}, [SMALL.encode()]),
     "dsmr": ({"preset": "dsmr", "value": "1-0:1.7.0"}, {}, [telegram(*LINES), telegram(*LINES[1:], checksum="")]),
 }
-#: Of the messages that are read whole, how many readings each gives; of counters what rises.
+#: Of the messages that are read whole, how many readings each gives.
 READINGS = (
-    {"json": 4, "cbor": 4, "avro": 3, "avro-single": 3, "register": 3, "ngsi-ld": 2, "green-button": 2} | {"cim": 2}
+    {"json": 4, "cbor": 4, "avro": 3, "avro-single": 3, "ngsi-ld": 2, "green-button": 2} | {"cim": 2}
 ) | dict.fromkeys(("edgex", "hono", "azure-iot", "aws-iot"), 1)
 
 #: There are many decoders, and one long test.
@@ -211,7 +205,7 @@ def check(name: str, decoder: PayloadDecoder, batch: Messages) -> Tally:
             part.readings.validate(full=True)
             assert np.isfinite(part.readings.column("value").to_numpy()).all()
             rows |= set([] if part.rows is None else part.rows.tolist())
-    rejected = accounted_for(decoder, batch, parts)
+    rejected = accounted_for(batch, parts)
     return Tally(len(rows - rejected), len(rejected))
 
 
@@ -235,7 +229,7 @@ def whole(name: str, count: int) -> Messages:
 @pytest.mark.parametrize("name", CASES)
 def test_the_messages_of_the_fuzz_tests_are_read_when_undamaged(name: str):
     parts = made(name).decode(whole(name, 40))
-    expected = READINGS.get(name, 2) * (1 if name == "register" else 40)
+    expected = READINGS.get(name, 2) * 40
     assert sum(part.readings.num_rows for part in parts if part.readings is not None) == expected
     assert not [one for part in parts for one in part.rejects]
     assert check(name, made(name), whole(name, 40)).rejected == 0
@@ -269,9 +263,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize(
-    "name", ["json", "register", "thingsboard", "edgex", "hono", "azure-iot", "aws-iot", "ngsi-ld"]
-)
+@pytest.mark.parametrize("name", ["json", "thingsboard", "edgex", "hono", "azure-iot", "aws-iot", "ngsi-ld"])
 @SHORT
 @given(st.lists(JSON, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_json_of_any_shape_raises_nothing_and_counts_once(name: str, documents: list[Any], chance: random.Random):
@@ -345,7 +337,7 @@ def test_a_hundred_thousand_damaged_messages_raise_nothing_and_count_once(name: 
         tally = check(name, decoder, batch_of(payloads, chance))
         read, rejected = read + tally.read, rejected + tally.rejected
     assert total < 10 * rejected
-    assert total < 20 * read or name == "register"
+    assert total < 20 * read
 
 
 def test_every_preset_and_payload_format_is_fuzzed():

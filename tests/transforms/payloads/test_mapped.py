@@ -23,7 +23,6 @@ from pydantic import ValidationError
 from quiltstream.schemas.settings.base import SettingsError, problems_of
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.files import FileDecoder, decoder_of
 
@@ -335,7 +334,6 @@ def test_tags_of_cbor_are_refused_but_decimal_fractions():
         ({"series": "a", "time": "x[*].t", "value": "y[*].v"}, "different arrays"),
         ({"series": "a", "time": "t", "value": "v", "payload": "avro"}, "schema registry"),
         ({"series": "a", "time": "t", "value": "v", "time_format": "%Q"}, "readings.time_format"),
-        ({"series": "a", "time": "t", "value": {"register": {"path": "v"}}}, "needs the slots"),
         ({"preset": "dsmr", "value": "power"}, "OBIS code"),
         ({"preset": "green-button", "value": "horsepower"}, "one of Wh"),
     ],
@@ -754,15 +752,6 @@ def test_the_root_of_a_path_is_the_whole_document():
     )
 
 
-def test_a_counter_may_have_a_unit_and_is_converted():
-    readings = mapping(value={"register": {"path": "v", "unit": True}}, unit="kWh")
-    decoder = PayloadDecoder(readings, grid=SlotGrid(MINUTE_US))
-    rows = decoder.decode(dumped(one(v="1 kWh"), one(ts=NOON_S + 60, v="1500 Wh")))
-    assert [row for part in rows if part.readings is not None for row in part.readings.column("value").to_pylist()] == [
-        0.5
-    ]
-
-
 def test_operators_read_avro_as_they_read_json():
     schema = avro_record(
         "R", id="string", ts={"type": "long", "logicalType": "timestamp-millis"}, a=["null", "double"], b="double"
@@ -795,7 +784,6 @@ def test_operators_read_avro_as_they_read_json():
         ({"series": {"sum": ["a"]}}, "unit and sum are of readings.value only"),
         ({"value": {"path": "a[name]"}}, "[name] stands behind [fields] only"),
         ({"value": {"path": "a[fields][name].b"}}, "nothing is inside a name"),
-        ({"value": {"register": {"path": "a", "stamp": True}}}, "stamp is of no counter"),
         ({"where": [{"path": "a"}]}, "where[0]: say exactly one of equals, differs and exists; 0 are given"),
         ({"where": [{"path": "a", "equals": 1, "exists": True}]}, "2 are given"),
         ({"where": [{"equals": 1}]}, "where[0]: name exactly one of"),
@@ -838,7 +826,6 @@ def test_a_condition_that_would_multiply_readings_is_refused_before_any_message(
     [
         {"value": {"first": ["a", {"sum": ["b", "c"]}], "optional": True}},
         {"time": {"path": "t", "every": {"path": "s"}}, "where": [{"topic": 1, "equals": ["a", None]}]},
-        {"value": {"register": {"sum": ["a", "b"], "unit": True, "rollover": 10}}, "unit": "kWh"},
         {"where": [{"path": "a", "exists": False}], "series": {"join": [{"topic": 1}, {"constant": "x"}]}},
     ],
 )

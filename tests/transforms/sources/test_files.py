@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import json
 import logging
 import os
 import pstats
@@ -20,11 +19,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.io import WriteToText
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.connectors import FileSource
@@ -34,18 +30,10 @@ from quiltstream.schemas.states import StateSpace
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import UNTIL, Labels
-from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sinks import REJECTS, WriteRows
-from quiltstream.transforms.sources.files import (
-    CompareRegisters,
-    DecodeFiles,
-    LastOfSlots,
-    ReadReadings,
-    slots_of_intervals,
-)
+from quiltstream.transforms.sources.files import DecodeFiles, ReadReadings, slots_of_intervals
 
 from ..formats.decoding import READINGS, decode, decoded_parts, plain
-from ..payloads.payloads import NOON_S, messages, outcome
 from ..stubborn import StubbornFileSystem
 
 
@@ -208,131 +196,6 @@ def test_a_file_that_changes_after_it_was_found_is_an_error(
         decoder.teardown()
         with pytest.raises(SourceFileError, match="changed while it was read"):
             list(reading.decoded())
-
-
-SLOT_S = 900
-GRID = SlotGrid(SLOT_S * 1_000_000, 0)
-FIRST_SLOT = NOON_S // SLOT_S
-SCALE = 4.0
-
-#: (name, second since noon, counter)
-Sent = list[tuple[str, int, float]]
-Cells = dict[tuple[str, int], float]
-
-
-def truth(sent: Sent, rollover: float | None) -> Cells:
-    slots: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for name, second, value in sent:
-        slots.setdefault((name, (second - 1) // SLOT_S), []).append((second, value))
-    found: Cells = {}
-    for (name, slot), mine in slots.items():
-        earlier = slots.get((name, slot - 1))
-        if earlier is None:
-            continue
-        last = max(value for second, value in mine if second == max(mine)[0])
-        before = min(value for second, value in earlier if second == max(earlier)[0])
-        rise = last - before
-        if rise < 0:
-            rise = rise + rollover if rollover is not None and 0 <= rise + rollover <= rollover / 2 else last
-        found[name, slot] = rise * SCALE
-    return found
-
-
-def batch(sent: Sent) -> pa.RecordBatch:
-    names, seconds, values = zip(*sent, strict=True)
-    times = pa.array([(NOON_S + one) * 1_000_000 for one in seconds]).view(pa.timestamp("us", tz="UTC"))
-    return pa.RecordBatch.from_arrays(
-        [pa.array(names).dictionary_encode(), times, pa.array(values, pa.float64())], schema=READING_SCHEMA
-    )
-
-
-def of_files(batches: list[Sent], rollover: float | None) -> Cells:
-    shares: dict[int, list[pa.RecordBatch]] = {}
-    for one in batches:
-        for part, lasts in LastOfSlots(GRID).process(batch(one)):
-            shares.setdefault(part, []).append(lasts)
-    compare = CompareRegisters(GRID, SCALE, rollover)
-    rows = [row for share in shares.items() for found in compare.process(share) for row in plain(found.value)]
-    cells = {(name, time // 1_000_000 // SLOT_S - FIRST_SLOT): value for name, time, value in rows}
-    assert len(cells) == len(rows)
-    return cells
-
-
-def of_messages(batches: list[Sent], rollover: float | None) -> Cells:
-    register = {"path": "v"} | ({} if rollover is None else {"rollover": rollover})
-    readings = Readings.model_validate({"series": "id", "time": "t", "value": {"register": register}, "scale": SCALE})
-    decoder = PayloadDecoder(readings, grid=GRID, lateness_us=60 * SLOT_S * 1_000_000)
-    kept: dict[tuple[str, int], tuple[int, float]] = {}
-    for one in batches:
-        sent = [json.dumps({"id": name, "t": NOON_S + second, "v": value}) for name, second, value in one]
-        for name, time, value in outcome(decoder, messages(*sent))[0]:
-            slot, offset = divmod(time, SLOT_S * 1_000_000)
-            cell = (name, slot - FIRST_SLOT)
-            kept[cell] = max(kept.get(cell, (-1, 0.0)), (offset, value))
-    return {cell: value for cell, (_, value) in kept.items()}
-
-
-@pytest.mark.night
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.integers(0, 9_000), st.integers(0, 400)), min_size=1),
-    st.sampled_from([None, 400.0, 90.0]),
-    st.randoms(use_true_random=False),
-)
-def test_increments_of_files_equal_a_plain_computation_and_a_live_job(
-    given: list[tuple[str, int, int]], rollover: float | None, shuffle: random.Random
-):
-    """Values fall and rise at will: every way over the end and back to 0, and equal stamps, in any files and order."""
-    # slots of a few readings each, some with the same stamp
-    sent = [(name, second // 150 * 150, value / 4) for name, second, value in given]
-    expected = truth(sent, rollover)
-    shuffle.shuffle(sent)
-    batches: list[Sent] = [[] for _ in range(shuffle.randrange(1, 6))]
-    for one in sent:
-        shuffle.choice(batches).append(one)
-    batches = [one for one in batches if one]
-    assert of_files(batches, rollover) == pytest.approx(expected)
-    if all(len({value for n, s, value in sent if (n, s) == (name, second)}) == 1 for name, second, _ in sent):
-        assert of_messages(batches, rollover) == pytest.approx(expected)
-
-
-SENT: Sent = [
-    (name, 450 * at + number, (number * 990.0 + at * at) % 1_000)
-    for number, name in enumerate(["m1", "m2", "m3"])
-    for at in range(13)
-]
-
-
-def read(source: FileSource, readings: Readings, **options: Any) -> list[Any]:
-    path = Path(source.patterns[0]).parent / "found.jsonl"
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        decoded: Any = pipeline | ReadReadings(source, readings, grid=GRID, **options)
-        lines = decoded.readings | beam.FlatMap(plain) | beam.Map(json.dumps)
-        _ = lines | WriteToText(str(path), shard_name_template="")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def expected_cells(rollover: float = 1_000.0) -> Cells:
-    return truth(SENT, rollover)
-
-
-def cells_of(rows: list[Any]) -> Cells:
-    found = {(row[0], row[1] // 1_000_000 // SLOT_S - FIRST_SLOT): row[2] for row in rows}
-    assert len(found) == len(rows)
-    return found
-
-
-COLUMNS = {"series": "id", "time": "t", "value": {"register": {"column": "v", "rollover": 1_000}}, "scale": SCALE}
-
-
-def test_counters_in_columns_give_their_increments_with_their_groups(tmp_path: Path):
-    for number in (0, 1):
-        rows = [{"id": n, "t": NOON_S + s, "v": v, "feeder": "f"} for n, s, v in SENT[number::2]]
-        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    source = FileSource(jsonl=str(tmp_path / "*.jsonl"))
-    rows = read(source, Readings.model_validate(COLUMNS), group="feeder")
-    assert {row[3] for row in rows} == {"f"}
-    assert cells_of([row[:3] for row in rows]) == pytest.approx(expected_cells())
 
 
 SLOT_GRID = SlotGrid(10, 3)
