@@ -194,8 +194,9 @@ class _Gathering:
 
 def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
     """Read every file of a source as a run does, without Beam; where rows of a series go together, as the slots."""
-    found, held = _Gathering(), list[pa.RecordBatch]()
+    found, held, some = _Gathering(), list[pa.RecordBatch](), set[str]()
     for path, decoded in source.decoded():
+        some |= {path} if decoded.readings is not None or decoded.rejects or decoded.passed else set()
         if by_series is not None and decoded.readings is not None:
             held.append(decoded.readings)
             found.add(path, replace(decoded, readings=None))
@@ -217,7 +218,9 @@ def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
     as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
     stamps = np.concatenate([times[:0], *as_held]) if is_register else times
     span = (int(stamps.min()), int(stamps.max())) if len(times) else None
-    files = len({task.path for task in source.tasks})
+    files = sorted({task.path for task in source.tasks})
+    rowless = [path for path in files if path not in some]
+    said = [f"no row is a reading or a reject in {listed(rowless, _SHOWN)}"] if rowless else []
     times_named = Counter(name for name, _ in found.groups)
     moving = tuple(sorted(name for name, count in times_named.items() if count > 1))
     return Gathered(
@@ -226,8 +229,8 @@ def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
         times[order],
         values[order],
         found.rejects,
-        files,
-        source.left_out,
+        len(files),
+        (*source.left_out, *said),
         moving,
         span,
         _fell(held) if is_register else {},

@@ -31,6 +31,14 @@ _WORDS = {
     "SAMPLE": "SAMPLE; all rows are read",
 }
 
+#: What a tree does not hold, by the class of an expression or the type of a table.
+_REFUSED = {
+    "WINDOW": f"has {_WORDS['WINDOW']}",
+    "SUBQUERY": "has a subquery in an expression; a SELECT of readings maps rows one by one",
+    "JOIN": "has a join; it maps the rows of `files` one by one (a list is unnested in the select list)",
+    "TABLE_FUNCTION": "reads from a function; the rows are in `files`",
+}
+
 #: Functions whose result is not a function of the row, though DuckDB calls some of them stable within a query.
 _UNSTABLE = {
     "age", "current_catalog", "current_connection_id", "current_database", "current_date", "current_localtime",
@@ -61,8 +69,41 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def columns_in(tree: Any) -> set[str]:
     """The columns that an expression reads, in lower case and without the name of a table."""
-    found = {one["column_names"][-1].lower() for one in nodes(tree) if one.get("class") == "COLUMN_REF"}
-    return found | {name for one in nodes(tree) if one.get("class") == "STAR" for name in ("*",)}
+    return {one["column_names"][-1].lower() for one in nodes(tree) if one.get("class") == "COLUMN_REF"}
+
+
+def _fields_in(tree: Any) -> set[str]:
+    """The columns that an expression reads; of an object of JSON that it takes by a name only ``column.name``."""
+    if isinstance(tree, list):
+        return {name for one in tree for name in _fields_in(one)}
+    if not isinstance(tree, dict):
+        return set()
+    if (field := _field(tree)) is not None:
+        return {field}
+    if tree.get("class") == "COLUMN_REF":  # of a table, or a field of a column
+        return {".".join(tree["column_names"]).lower(), *columns_in(tree)}
+    return {"*"} if tree.get("class") == "STAR" else _fields_in(list(tree.values()))
+
+
+def _field(node: dict[str, Any]) -> str | None:
+    if node.get("class") == "COLUMN_REF" and len(node["column_names"]) == 1:
+        return node["column_names"][0].lower()
+    if node.get("function_name") not in ("->", "->>") and node.get("class") != "LAMBDA":
+        return None
+    # `a -> 'b'` is parsed as a lambda
+    inner, key = [one["expression"] for one in node.get("arguments", ())] or (node["lhs"], node["expr"])
+    column, name = _field(inner), key.get("literal", {}).get("text")
+    plain = column is not None and isinstance(name, str) and name[:1] not in ("$", "/", "")
+    return f"{column}.{name.lower()}" if plain else None
+
+
+def _within(name: str, other: str) -> bool:
+    return name == other or name.startswith(f"{other}.")
+
+
+def _shared(read: set[str], others: set[str]) -> set[str]:
+    """What of the columns and fields that are read is among others, within one of them, or holds one."""
+    return {name for name in read if any(_within(name, one) or _within(one, name) for one in others)}
 
 
 def check_tree(tree: dict[str, Any]) -> None:
@@ -83,12 +124,9 @@ def check_tree(tree: dict[str, Any]) -> None:
             raise _refused(f"calls {name}, whose result is not a function of the row; leave it out")
         if one.get("class") == "COLUMN_REF" and len(one["column_names"]) == 1 and one["column_names"][0] in _UNSTABLE:
             raise _refused(f"reads {one['column_names'][0]}, which is not a function of the row; leave it out")
-        if one.get("class") == "WINDOW":
-            raise _refused(f"has {_WORDS['WINDOW']}")
-        if one.get("type") == "SUBQUERY" and one.get("class") == "SUBQUERY":
-            raise _refused("has a subquery in an expression; a SELECT of readings maps rows one by one")
-        if one.get("type") == "JOIN":
-            raise _refused("has a join; it maps the rows of `files` one by one (a list is unnested in the select list)")
+        kind = one.get("class") or ("" if one.get("type") == "SUBQUERY" else one.get("type"))
+        if isinstance(kind, str) and kind in _REFUSED:
+            raise _refused(_REFUSED[kind])
         if one.get("type") == "BASE_TABLE" and one["table_name"].lower() not in {"files", *_tables(select)}:
             raise _refused(f"reads the table {one['table_name']!r}; the rows are in `files`")
     _check_values(select)
@@ -122,7 +160,7 @@ def _check_values(select: dict[str, Any]) -> None:
     measured = _reached({"value"}, made)
     named = _reached({"series", "time"}, _made(select, lambda item: item))
     for one in select["select_list"]:
-        if _name_of(one) in {"series", "time"} and (read := columns_in(one) & measured):
+        if _name_of(one) in {"series", "time"} and (read := _shared(_fields_in(one), measured)):
             raise _refused(f"makes {_name_of(one)} of {min(read)!r}, which `value` is made of; use another column")
     # a column that only decides how a value is made, such as the meter's name, is public where it names the reading
     measured |= _reached({"value"}, _made(select, lambda item: item)) - named - {"filename", "line"}
@@ -134,18 +172,18 @@ def _check_values(select: dict[str, Any]) -> None:
 
 
 def _check_condition(condition: dict[str, Any], measured: set[str]) -> None:
-    if not columns_in(condition) & measured:
+    read = _shared(_fields_in(condition), measured)
+    if not read:
         return
     if condition["type"] in _LOGIC:
         for part in condition.get("children", []):
             _check_condition(part, measured)
         return
     parts = [condition.get("left"), condition.get("right"), *condition.get("children", [])]
-    literal = [one for one in parts if one is not None and not columns_in(one) & measured]
-    if condition["type"] not in _MARKS or any(columns_in(one) for one in literal):
-        column = min(columns_in(condition) & measured)
+    literal = [one for one in parts if one is not None and not _shared(_fields_in(one), measured)]
+    if condition["type"] not in _MARKS or any(map(_fields_in, literal)):
         raise _refused(
-            f"has a condition on {column!r}, which `value` is made of: which cells are missing would depend on what "
+            f"has a condition on {min(read)!r}, which `value` is made of: which cells are missing would depend on what "
             "was measured. Allowed are comparisons with literal marks: = , <> , in (...)"
         )
 
@@ -155,9 +193,9 @@ def _made(select: dict[str, Any], part: Callable[[Any], Any]) -> dict[str, set[s
     made: dict[str, set[str]] = {}
     for one in nodes(select):
         for item in one.get("select_list") or []:
-            made.setdefault(_name_of(item), set()).update(columns_in(part(item)))
+            made.setdefault(_name_of(item), set()).update(_fields_in(part(item)))
         for name in one.get("unpivot_names") or [] if "pivots" in one else []:
-            made.setdefault(str(name).lower(), set()).update(columns_in(one["pivots"]))
+            made.setdefault(str(name).lower(), set()).update(_fields_in(one["pivots"]))
     return made
 
 
@@ -173,7 +211,8 @@ def _reached(names: set[str], made: dict[str, set[str]]) -> set[str]:
     found, fresh = set[str](), names
     while fresh:
         found |= fresh
-        fresh = {read for name in fresh for read in made.get(name, set())} - found
+        sources = (reads for name in fresh for key, reads in made.items() if _within(name, key))
+        fresh = {read for reads in sources for read in reads} - found
     return found
 
 

@@ -205,7 +205,7 @@ class Select:
         known = {name.lower() for name in (*header, "filename", "line")}
         given = {str(one["alias"]).lower() for one in nodes(self._tree) if one.get("alias")}
         given |= {str(name).lower() for one in nodes(self._tree) for name in one.get("unpivot_names") or []}
-        for name in sorted(columns_in(self._tree) - known - given - {"*"}):
+        for name in sorted(columns_in(self._tree) - known - given):
             near = difflib.get_close_matches(name, [one for one in header if not any(map(str.isdigit, one))], 3)
             then = f"near it are {', '.join(map(repr, near))}" if near else f"it has {len(header)} columns"
             return f"readings: the SELECT reads the column {name!r}, which {path} does not have; {then}"

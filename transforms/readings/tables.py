@@ -39,9 +39,9 @@ def nem12_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]
     first = 0  # row of the day's first interval, for the qualities of records 400
     for number, line in _lines(stream, path, layout):
         record = line.split(",")
+        if record[0] == "100" and record[1:2] != ["NEM12"]:
+            raise SourceFileError(f"file {path} is {record[1:2]}, and source.nem12 reads NEM12")
         try:
-            if record[0] == "100" and record[1] != "NEM12":
-                raise SourceFileError(f"file {path} is {record[1]!r}, and source.nem12 reads NEM12")
             if record[0] == "200":
                 meter = record[1], record[4] or record[3], record[7], int(record[8])
             elif record[0] == "300" and meter is not None:
