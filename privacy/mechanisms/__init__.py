@@ -1,7 +1,7 @@
 """How values are randomised: exact discrete Laplace noise and the mechanisms on top of it.
 
 ``sampling``, ``discrete_laplace``
-    random bits, exact events, and the two laws of noise
+    draws by inversion, and the two laws of noise
 ``histogram``
     noisy counts, and their estimate with a known total
 ``exponential``, ``wasserstein``

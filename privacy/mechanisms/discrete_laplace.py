@@ -40,43 +40,30 @@ P(|Z| >= s) or E exp(tZ) for that holds here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import float_above, instance, number, positive, whole
-from .sampling import (
-    LARGEST_DENOMINATOR,
-    Entropy,
-    EntropyError,
-    Events,
-    Integers,
-    SystemEntropy,
-    bernoulli_exp,
-    draw_bits,
-    fill,
-    geometric,
-    uniform_below,
-    uniform_subset,
-)
+from .sampling import BLOCK, Entropy, EntropyError, Integers, laplace_tables
 
-LARGEST_SCALE = LARGEST_DENOMINATOR
-"""The largest scale, and the largest numerator of one, for int64: |noise| stays below 2^62 (see `DiscreteLaplace`)."""
+LARGEST_SCALE = 2**46
+"""The largest scale, and the largest numerator of one, for int64: |noise| stays below 2^57 (see `DiscreteLaplace`)."""
 
 LARGEST_SCALE_DENOMINATOR = 2**62
 """The largest denominator of a scale; together with the numerator's 36 bits it allows scales down to 2^-26."""
 
+LARGEST_SPREAD = 2**54
+"""The largest product of scale and bins for noise of sum zero (see `ZeroSumLaplace`)."""
+
+_LARGEST = 2**62  # sums of noise stay below it
+
 _NUMERATOR_BITS = 36
 _SENSITIVITY = "a histogram has 2, a count of one state has 1"
 _DIGITS = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)  # exp(-1 / scale) of a tiny scale is far below any float
-_ACCEPTED = 1 - math.exp(-1)  # of the candidates, where the scale is not small: those of minus zero are few then
-_LANES = 2**16  # candidates at once: enough to spread the cost of a numpy call, few enough for the caches
-_LARGEST = 2**62  # sums of noise stay below it
 
 
 def rational_scale(sigma: float, sensitivity: int) -> Fraction:
@@ -115,9 +102,8 @@ class DiscreteLaplace:
     Shifting Z by d changes its probabilities by at most exp(|d| / scale), as for the continuous law, so a query of
     integers with L1 sensitivity L has eps_dp = L / scale per slot.
 
-    No draw overflows. With scale = t / s in lowest terms, |Z| is at most (u + t v) / s with u < t and v < 2^16, so
-    t <= 2^46 gives u + t v < 2^62. The geometric part v reaches 2^16 with probability exp(-65536) < 2^-94547, and then
-    the draw stops with `EntropyError` instead of wrapping: this event is independent of the data.
+    No draw overflows: at the largest scale the first digit counts parts of 2^42 and stays below 2^15, so |Z| < 2^57. A
+    larger one, which has probability below 2^-1024 and depends on no data, ends the draw with `EntropyError`.
 
     Attributes:
         scale: positive, numerator at most 2^46 (`LARGEST_SCALE`), denominator at most 2^62.
@@ -129,7 +115,7 @@ class DiscreteLaplace:
         _check_scale(self.scale)
 
     def draw(self, shape: int | tuple[int, ...], entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Draw independent noise of the given shape, int64 below 2^62 in size ([CKS20] Algorithm 2).
+        """Draw independent noise of the given shape, int64 below 2^57 in size, by inversion (see `sampling`).
 
         Args:
             shape: shape of the result.
@@ -137,9 +123,11 @@ class DiscreteLaplace:
         """
         for size in shape if isinstance(shape, tuple) else (shape,):
             whole("shape", size, "give how many draws", least=0, most=LARGEST_SCALE)
-        source = SystemEntropy() if entropy is None else entropy
-        noise = np.empty(shape, dtype=np.int64)
-        fill(noise.reshape(-1), _ACCEPTED, lambda tried: _attempt(self.scale, tried, source), _LANES)
+        tables, noise = laplace_tables(self.scale), np.empty(shape, dtype=np.int64)
+        flat = noise.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            tops = tables.top.draw(min(BLOCK, flat.size - start), entropy)
+            np.bitwise_xor(tables.magnitudes(tops, entropy), tops >> 15, out=flat[start : start + BLOCK])
         return noise
 
     def pmf(self, value: int) -> float:
@@ -186,34 +174,6 @@ class DiscreteLaplace:
         return scale, 1 / (1 + (-1 / scale).exp())
 
 
-def _attempt(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Run one round of [CKS20] Algorithm 2 for `count` candidates and return those that it accepts, in order.
-
-    Acceptance is decided for each candidate alone, so the accepted ones are independent draws from the law.
-    """
-    magnitude = _magnitudes(scale, count, entropy)
-    negative = draw_bits(entropy, 1, magnitude.size) == 1
-    # minus zero would count zero twice
-    kept = (magnitude != 0) | ~negative
-    return np.where(negative, -magnitude, magnitude)[kept]
-
-
-def _magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Of `count` candidates those that are accepted, in order: P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0."""
-    t, s = scale.numerator, scale.denominator
-    low = uniform_below(t, count, entropy)
-    low = low[bernoulli_exp(low, t, entropy)]
-    # below 2^46 + 2^46 (2^16 - 1) = 2^62
-    return (low + t * geometric(low.size, entropy)) // s
-
-
-def magnitudes(scale: Fraction, count: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Draw geometric integers below 2^62, P(M = v) = (1 - exp(-1/scale)) exp(-v/scale), v >= 0; shape (count,)."""
-    drawn = np.empty(count, dtype=np.int64)
-    fill(drawn, _ACCEPTED, lambda tried: _magnitudes(scale, tried, entropy), _LANES)
-    return drawn
-
-
 def _check_scale(scale: Fraction) -> None:
     if not isinstance(scale, Fraction):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise TypeError(f"scale: {scale!r} is not a Fraction: make one with rational_scale(sigma, sensitivity)")
@@ -252,30 +212,55 @@ class ZeroSumLaplace:
     Shifting z by v, with sum(v) = 0, changes its probabilities by at most exp(|v|_1 / scale), because the support is
     shifted into itself and the normaliser depends on scale and bins alone: the loss is that of independent noise of the
     same scale.
+
+    Attributes:
+        scale: as for `DiscreteLaplace`; times the bins at most 2^54, so that sums of draws fit 64 bits.
+        bins: number of entries, at least 2; the only vector of one entry is zero.
     """
 
-    scale: Fraction  # as for `DiscreteLaplace`
-    bins: int  # number of entries, at least 2; the only vector of one entry is zero
+    scale: Fraction
+    bins: int
 
     def __post_init__(self) -> None:
         whole("bins", self.bins, "the count of a single bin is the total, and no noise hides a public total", least=2)
         DiscreteLaplace(self.scale)
+        if self.scale * self.bins > LARGEST_SPREAD:
+            raise ValueError(
+                f"scale: {_shown(self.scale)} times {self.bins} bins is above the limit of 64-bit sums, 2^54 = "
+                f"{LARGEST_SPREAD}: choose a larger epsilon or coarser states"
+            )
 
     def draw(self, rows: int, entropy: Entropy | None = None) -> Integers:
-        """Draw independent vectors.
+        """Draw independent vectors: all entries but one are independent noise, the last one takes their sum back.
 
-        Candidates are drawn and accepted by themselves, and what a candidate is drawn from are scale and bins alone:
-        no count takes part, so the time of a draw depends on the noise and on nothing secret besides.
+        A candidate is accepted with the last entry's probability over its largest, exp(-|sum| / scale): where the
+        magnitude of another draw, P(M >= n) = exp(-n / scale), is at least |sum|. About one of sqrt(pi bins) candidates
+        of wide noise is accepted, more of narrow noise. The first digits alone refuse most, so only the rest are drawn
+        to the end. No count takes part: the time depends on the noise and on nothing secret besides.
 
         Raises:
-            EntropyError: a part of the noise is too large for 64 bits, which has probability below exp(-65535 / bins)
-                at the largest scale and depends on no data; nothing has been released then.
+            EntropyError: a part of the noise is too large for a sum of 64 bits, which has probability below exp(-255)
+                and depends on no data; nothing has been released then.
         """
-        source = SystemEntropy() if entropy is None else entropy
-        attempt, share = self._attempt()
-        noise = np.empty((rows, self.bins), dtype=np.int64)
-        most = max(1, _LANES // self.bins)
-        fill(noise, share, lambda tried: attempt(self.scale, self.bins, tried, source), most)
+        tables, noise = laplace_tables(self.scale), np.empty((rows, self.bins), dtype=np.int64)
+        filled, others = 0, self.bins - 1
+        while filled < rows:
+            wanted = rows - filled
+            # many are tried at once, because a round costs more than a candidate
+            tried = min(BLOCK // self.bins + 1, 2 * wanted * (math.isqrt(self.bins) + 1))
+            tops = tables.top.draw(tried * self.bins, entropy).reshape(tried, self.bins)
+            # in units of a first digit the sum is at least `tops`' own and less than `others` above it
+            least = tops[:, :-1].sum(axis=1, dtype=np.int64)
+            last = tops[:, -1] ^ (tops[:, -1] >> 15)
+            tops = tops[np.maximum(least, -(least + others)) <= last]
+            parts = tables.magnitudes(tops, entropy)
+            _check_sums(parts, self.bins)
+            found = parts ^ (tops >> 15)
+            total = found[:, :-1].sum(axis=1)
+            found[:, -1] = -total
+            accepted = found[np.abs(total) <= parts[:, -1]][:wanted]
+            noise[filled : filled + len(accepted)] = accepted
+            filled += len(accepted)
         return noise
 
     def pmf(self, value: int) -> float:
@@ -338,21 +323,6 @@ class ZeroSumLaplace:
         terms = (math.comb(m, i + 1) * math.comb(m + times + i, i) * power for i, power in enumerate(_powers(w, m)))
         return 2 * w * (1 + w) ** times * sum(terms, Decimal(0)) / self._normaliser(w)
 
-    @lru_cache(maxsize=256)  # noqa: B019 - a law is a small value, and equal ones are one
-    def _attempt(self) -> tuple[Callable[[Fraction, int, int, Entropy], Integers], float]:
-        """How candidates are made, the way of which more are accepted, and that share; public, as the law is.
-
-        Accepted are N ((1-r)/(1+r))^m of `_by_sum` and N (1-q)^m / C(2m, m) of `_by_cuts`.
-        """
-        m = self.bins - 1
-        with localcontext(_DIGITS):
-            q, w = self._ratios()
-            ratio = (-Decimal(self.scale.denominator) / Decimal(self.scale.numerator)).exp()
-            normaliser = self._normaliser(w)
-            sums = normaliser * ((1 - ratio) / (1 + ratio)) ** m
-            cuts = normaliser * (1 - q) ** m / math.comb(2 * m, m)
-        return (_by_cuts, float(cuts)) if cuts >= sums else (_by_sum, float(sums))
-
 
 def _powers(base: Decimal, count: int) -> list[Decimal]:
     """The first powers, from the 0th on, which is 1 for 0 as well."""
@@ -362,83 +332,9 @@ def _powers(base: Decimal, count: int) -> list[Decimal]:
     return powers
 
 
-def _by_sum(scale: Fraction, bins: int, count: int, entropy: Entropy) -> Integers:
-    """Candidates by the definition: all bins but one have plain noise, the last takes their sum back.
-
-    The last bin's factor exp(-|sum| / scale) is the probability of acceptance. Of many candidates of wide noise few are
-    accepted, one over sqrt(pi bins) or so.
-    """
-    t, s = scale.numerator, scale.denominator
-    noise = DiscreteLaplace(scale).draw((count, bins - 1), entropy)
-    _check_sums(np.abs(noise), (bins - 1) * s)
-    total = noise.sum(axis=1)
-    # exp(-|sum| s / t): as many events of probability 1/e as there are wholes, and one for the rest
-    wholes, rest = np.divmod(np.abs(total) * s, t)
-    kept = (geometric(count, entropy) >= wholes) & bernoulli_exp(rest, t, entropy)
-    return np.column_stack([noise, -total])[kept]
-
-
-def _by_cuts(scale: Fraction, bins: int, count: int, entropy: Entropy) -> Integers:
-    """Candidates by what is taken from some bins and given to others: nearly all are accepted where noise is wide.
-
-    A vector of sum zero takes a number A of cells from its negative bins and gives them to the others, and has
-    probability proportional to q^A. Let bins - 1 independent gaps have P(gap = g) proportional to q^g: their sum is A,
-    and the bins - 2 places between them cut 0 .. A. Some of these cuts divide A among the bins that are not negative,
-    and the others divide it among the negative ones; which do, and which bins are negative, is a uniform choice of
-    bins - 1 of 2 bins - 2 things: of the bins those that are not negative, of the cuts those of the negative bins.
-    `divided` makes the vector, and accepts of all choices that make one vector exactly one. So every vector has
-    probability q^A times the same constant.
-    """
-    gaps = magnitudes(scale / 2, count * (bins - 1), entropy).reshape(count, bins - 1)
-    _check_sums(gaps, bins - 1)
-    chosen = uniform_subset(count, bins - 1, 2 * bins - 2, entropy)
-    noise, kept = divided(gaps, chosen[:, :bins], chosen[:, bins:])
-    return noise[kept]
-
-
-def divided(gaps: Integers, positive: Events, taking: Events) -> tuple[Integers, Events]:
-    """The vector that gaps and choices make, and whether it is the one choice of all that make it.
-
-    That one: of cuts at one place those of the bins that are not negative come first; a negative bin is below zero; and
-    of zero itself only the first bin is "not negative".
-
-    Args:
-        gaps: distances from 0 to the first cut, from cut to cut and to the end, shape (n, bins - 1).
-        positive: which bins are not negative, shape (n, bins).
-        taking: which cuts are those of the negative bins, shape (n, bins - 2); bins - 1 are true of these and
-            `positive` together.
-
-    Returns:
-        Shape (n, bins), each row of sum zero, and shape (n,).
-    """
-    bins = positive.shape[1]
-    places = np.cumsum(gaps, axis=1)
-    end, givers = places[:, -1:], positive.sum(axis=1, keepdims=True)
-    # both kinds of bins have a cut at the end, so that there are as many cuts of a kind as bins
-    cuts = np.concatenate([places[:, :-1], end, end], axis=1)
-    negative = np.concatenate([taking, np.zeros_like(end, dtype=np.bool_), np.ones_like(end, dtype=np.bool_)], axis=1)
-    sorted_cuts = np.empty_like(cuts)
-    np.put_along_axis(sorted_cuts, _ranks(negative, givers), cuts, axis=1)
-    parts = np.diff(sorted_cuts, axis=1, prepend=0)
-    column = np.arange(bins)
-    parts += np.where(column == givers, end, 0)  # the first negative bin is cut off from 0, not from the end
-    taken = column >= givers
-    kept = np.where(
-        end[:, 0] == 0,
-        positive[:, 0] & (givers[:, 0] == 1),
-        ~(taken & (parts == 0)).any(axis=1) & ~(taking[:, :-1] & ~taking[:, 1:] & (gaps[:, 1:-1] == 0)).any(axis=1),
-    )
-    return np.take_along_axis(np.where(taken, -parts, parts), _ranks(~positive, givers), axis=1), kept
-
-
-def _ranks(second: Events, first: Integers) -> Integers:
-    """The place of each column when the columns of the first kind come before those of the second, both in order."""
-    return np.where(second, first + np.cumsum(second, axis=1), np.cumsum(~second, axis=1)) - 1
-
-
 def _check_sums(parts: Integers, terms: int) -> None:
-    """Stop where a sum of so many terms, or a product, might not fit."""
-    if parts.size and int(parts.max()) > _LARGEST // terms:
+    """Stop where a sum of so many terms might not fit."""
+    if parts.size and int(parts.max()) >= _LARGEST // terms:
         raise EntropyError(
             "noise: a draw is too large for a sum of 64 bits, which happens hardly ever with any data: nothing was "
             "released, run again; if it comes back, check the system's random device or choose a smaller scale"

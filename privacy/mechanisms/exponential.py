@@ -20,18 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..validation import float_above, positive, whole
-from .discrete_laplace import checked_level
-from .histogram import LARGEST_COUNT, checked_counts
-from .sampling import (
-    GEOMETRIC_END,
-    LARGEST_DENOMINATOR,
-    Entropy,
-    EntropyError,
-    SystemEntropy,
-    bernoulli_exp,
-    bernoulli_exp_minus_one,
-    uniform_below,
-)
+from .discrete_laplace import LARGEST_SCALE, checked_level
+from .histogram import checked_counts
+from .sampling import Entropy, laplace_tables, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +36,10 @@ class ExponentialTopK:
     move by the same 1.
 
     The draws are exact: a bin is proposed uniformly and kept with probability exp(-rate (max - c_r)), rate = epsilon /
-    (2 K) a fraction, an event that is decided on integers (see the module `sampling`). The fullest bin is always kept,
-    so a draw from m bins takes m proposals on average at most, whatever the counts. The number of proposals depends on
-    the counts: who can time a draw learns about them, so draws belong inside the trust boundary. A proposal that
-    succeeds in 65,536 events of probability exp(-1) in a row, which happens with probability below 2^-94547, ends in
-    `EntropyError`.
+    (2 K) a fraction, which is the probability that a geometric number of scale 1 / rate is at least max - c_r (see
+    `sampling`). The fullest bin is always kept, so a draw from m bins takes m proposals on average at most, whatever
+    the counts. The number of proposals depends on the counts: who can time a draw learns about them, so draws belong
+    inside the trust boundary.
 
     Attributes:
         bins: Number of bins k, at least 1.
@@ -72,7 +62,7 @@ class ExponentialTopK:
             raise TypeError(f"epsilon: {self.epsilon!r} is not a Fraction: use from_sigma, or give Fraction(1, 2)")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon is {self.epsilon}, but must be above 0: give the loss you accept")
-        if max(self._rate.numerator, self._rate.denominator) > LARGEST_DENOMINATOR:
+        if max(self._rate.numerator, self._rate.denominator) > LARGEST_SCALE:
             raise ValueError(
                 f"epsilon: epsilon / (2 choose) has parts of {self._rate.numerator.bit_length()} and "
                 f"{self._rate.denominator.bit_length()} bits, the limit of exact draws is 2^46: "
@@ -89,7 +79,7 @@ class ExponentialTopK:
         draws = 2 * whole("choose", choose, "give the number of bins to name", least=1)
         exact = 1 / (draws * Fraction(positive("sigma", sigma, "pass the sigma of a calibration")))
         # the finest power of two that keeps both parts within the limit
-        room = LARGEST_DENOMINATOR.bit_length() - 1
+        room = LARGEST_SCALE.bit_length() - 1
         grid = Fraction(2) ** (room - (math.ceil(exact) - 1).bit_length())
         rate = Fraction(math.floor(exact * grid)) / grid
         if rate == 0:
@@ -124,13 +114,12 @@ class ExponentialTopK:
             EntropyError: The bit source is defective.
         """
         counts = checked_counts(counts, self.bins)
-        source = SystemEntropy() if entropy is None else entropy
         rows = np.arange(len(counts))
         left = np.tile(np.arange(self.bins), (len(counts), 1))
         chosen = np.empty((len(counts), self.choose), dtype=np.int64)
         for place in range(self.choose):
             values = np.take_along_axis(counts, left, axis=1)
-            picked = _pick(values.max(axis=1, keepdims=True) - values, self._rate, source)
+            picked = _pick(values.max(axis=1, keepdims=True) - values, self._rate, entropy)
             chosen[:, place] = left[rows, picked]
             keep = np.arange(left.shape[1]) != picked[:, np.newaxis]
             left = left[keep].reshape(len(counts), left.shape[1] - 1)
@@ -158,40 +147,14 @@ def _pick(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[
     The gaps, shape (n, m), are how far each value is below the row's largest; at least one 0 in each row.
     """
     picked = np.zeros(len(gaps), dtype=np.int64)
-    waiting = np.arange(len(gaps))
+    tables, columns, waiting = laplace_tables(1 / rate), gaps.shape[1], np.arange(len(gaps))
     while waiting.size:
-        picked[waiting] = _attempt(gaps[waiting], rate, entropy)
-        waiting = waiting[picked[waiting] < 0]
+        word = words(entropy, 64, waiting.size)
+        # the words below the largest multiple of the columns, so that each column has equally many
+        fair = word <= np.uint64(2**64 - 1 - 2**64 % columns)
+        proposed = (word % np.uint64(columns)).astype(np.int64)
+        magnitude = tables.magnitudes(tables.top.draw(waiting.size, entropy), entropy)
+        kept = fair & (magnitude >= gaps[waiting, proposed])
+        picked[waiting[kept]] = proposed[kept]
+        waiting = waiting[~kept]
     return picked
-
-
-def _attempt(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:
-    """Propose one column per row and return it, or -1 where it is not kept."""
-    proposed = uniform_below(gaps.shape[1], len(gaps), entropy)
-    kept = _kept(gaps[np.arange(len(gaps)), proposed], rate, entropy)
-    return np.where(kept, proposed, -1)
-
-
-def _kept(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.bool_]:
-    """Draw events of probability exp(-rate gap), one per lane.
-
-    The exponent is a whole number and a fraction of one: as many events of probability exp(-1) and one more. A first
-    failure settles it, so an exponent of any size costs two events on average. From `GEOMETRIC_END` on the whole part
-    no longer matters, because so many successes end in an error; cutting the gap there keeps the products below 2^63.
-    """
-    p, q = rate.numerator, rate.denominator
-    end = min(LARGEST_COUNT, -(-GEOMETRIC_END * q // p))
-    wholes, rests = np.divmod(np.minimum(gaps, end) * np.int64(p), np.int64(q))
-    events = np.zeros(gaps.size, dtype=np.bool_)
-    alive = np.flatnonzero(bernoulli_exp(rests, q, entropy))
-    for successes in range(GEOMETRIC_END):
-        done = wholes[alive] == successes
-        events[alive[done]] = True
-        alive = alive[~done]
-        if not alive.size:
-            return events
-        alive = alive[bernoulli_exp_minus_one(alive.size, entropy)]
-    raise EntropyError(
-        f"entropy: {GEOMETRIC_END} events of probability exp(-1) in a row, where the limit is {GEOMETRIC_END - 1}: "
-        "the bit source is defective; nothing was released, check the system's random device"
-    )

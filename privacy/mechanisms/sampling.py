@@ -1,256 +1,201 @@
-"""Exact random events on integers, from the operating system's random bits.
+"""Exact draws of geometric and discrete Laplace integers, by inversion of their distribution functions.
 
-Every function draws one independent event per array element (a lane) and has exactly the stated probability: integers
-only, comparison and rejection instead of rounding, no remainder of a division by a bound that does not divide.
-The method is that of Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Algorithms 1
-and 2. Two things differ from the text without changing any probability, to spend fewer bits:
+A draw reads a uniform number U in [0, 1), bit by bit, and returns the first value x with U < P(X <= x). These
+thresholds are irrational; their first bits are whole numbers, found with a bound on the error. As soon as the bits of U
+differ from those of every threshold the value is decided; until then more bits are read. So the law is exact: 16 bits
+decide nearly always, 64 all but a share of 2^-52, then 128, and so on.
 
-* An event of probability p/q is decided by comparing a uniform number with the base-256 expansion of p/q, digit by
-  digit, until a digit differs. 255 of 256 lanes need one byte.
-* An event of probability p/(q k) is the conjunction of two independent events of probabilities 1/k and p/q, so no
-  product of large numbers is ever formed.
+The digits of a geometric number are independent. For P(M = m) = (1 - r) r^m and M = D + b M' with 0 <= D < b,
 
-The tests enumerate the bits behind each of these functions, at array size 1, and compare the exact laws.
+    P(D = d, M' = m) = (1 - r) r^(d + b m) = [r^d (1 - r) / (1 - r^b)] [(1 - r^b) (r^b)^m]:
 
-Random bits are read from the operating system at the moment of use, and nothing here keeps state. A generator that
-lives in an object is copied by fork and by pickle, and two workers then draw the same "independent" noise; bits that
-are read from the system at each call cannot be shared by accident.
+D is a geometric number cut off at b, and M' is a geometric number of ratio r^b. The last M' has a scale below 32. Its
+table decides the sign as well: Z = M with probability 1 / (1 + r) and Z = -1 - M otherwise is a discrete Laplace
+number, because P(Z = -1 - m) = r P(Z = m) for every m >= 0. No table has more than 2,900 thresholds, at any scale.
 
->>> bool(SystemEntropy().bits(3, 4).max() < 8)
-True
+Bytes are read from the operating system at the moment of use, and nothing here keeps any. A generator that lives in an
+object is copied by fork and by pickle, and two workers then draw the same "independent" noise.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...schemas.errors import QuiltstreamError
 
-WIDEST = 64
-"""The largest number of bits in one value of a bit source."""
+Integers = NDArray[np.int64]
+Digits = NDArray[np.int16]
+
+Entropy = Callable[[int], bytes] | None
+"""Returns so many independent random bytes. None is the operating system (`os.urandom`), anything else is for tests."""
+
+BLOCK = 2**16
+"""Draws at once: enough to spread the cost of a numpy call, few enough for the caches."""
+
+_DIGIT_BITS = 10  # of all digits but the last
+_WORD = 64
+_LONGEST = 1024  # bits of a number, so that none is as rare as 2^-1024
+_FAR = 711  # scales: a first digit as large is rarer than 2^-1024
+_OPEN = -(2**15)  # in a table: the first 16 bits do not decide
+_ROUNDED = 30  # decimal digits: see `Inversion.threshold`
 
 
 class EntropyError(QuiltstreamError, RuntimeError):
-    """The bit source cannot be a fair one: it gave fewer values than it was asked for, or a run of no likely length."""
+    """The source of random bytes gave fewer than it was asked for, or such as no fair source gives."""
 
 
-class Entropy(Protocol):
-    """A source of independent uniform integers of a given number of bits.
+def words(entropy: Entropy, bits: int, count: int) -> NDArray[Any]:
+    """Read unsigned integers of 16 or 64 independent random bits.
 
-    The library uses `SystemEntropy` wherever none is passed; another source is for tests that enumerate its bits.
+    Raises:
+        EntropyError: the source has no bytes, or not as many. What is drawn of fewer would be the same noise twice.
     """
+    size = bits // 8 * count
+    try:
+        raw = (entropy or os.urandom)(size)
+    except (OSError, NotImplementedError) as error:
+        raise EntropyError(
+            f"the operating system gave no random bytes ({type(error).__name__}); nothing is drawn without them"
+        ) from error
+    if len(raw) != size:
+        raise EntropyError(f"the operating system gave {len(raw)} of {size} random bytes; nothing is drawn of fewer")
+    return np.frombuffer(raw, dtype=f"u{bits // 8}")
 
-    def bits(self, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return `count` independent integers, each uniform on 0 .. 2^width - 1, as unsigned ones; width is 1 to 64."""
-        ...
+
+class Inversion:
+    """Exact draws of an integer, given its distribution function."""
+
+    def __init__(self, values: range, near: range, cumulative: Callable[[int, int], Decimal]) -> None:
+        """Make the tables.
+
+        Args:
+            values: all values but the largest.
+            near: those whose thresholds have other first 64 bits than the values outside, and one more at each end.
+            cumulative: P(X <= value), for a value and the decimal digits of the current context; irrational.
+        """
+        self._values, self._cumulative, self._least = values, cumulative, near.start
+        self._thresholds = np.array([self.threshold(value, _WORD) for value in near], dtype=np.uint64)
+        cells = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+        below = np.searchsorted(self._thresholds, cells)
+        ended = np.searchsorted(self._thresholds, cells | np.uint64(2**48 - 1), side="right")
+        self._guide: Digits = np.where(below == ended, below + near.start, _OPEN).astype(np.int16)
+
+    def draw(self, count: int, entropy: Entropy) -> Digits:
+        """Draw independent values."""
+        first = words(entropy, 16, count)
+        drawn = self._guide[first]
+        still = np.flatnonzero(drawn == _OPEN)
+        if still.size:
+            longer = first[still].astype(np.uint64) << np.uint64(48) | words(entropy, _WORD, still.size) >> np.uint64(
+                16
+            )
+            below = np.searchsorted(self._thresholds, longer)
+            drawn[still] = below + self._least
+            for lane in np.flatnonzero(below != np.searchsorted(self._thresholds, longer, side="right")).tolist():
+                drawn[still[lane]] = self._refined(int(longer[lane]), entropy)
+        return drawn
+
+    def _refined(self, word: int, entropy: Entropy) -> int:
+        """Decide a word of 64 bits that equals the first bits of a threshold, by 64 more at a time."""
+        bits = _WORD
+        while True:
+            word, bits = word << _WORD | int(words(entropy, _WORD, 1)[0]), bits + _WORD
+            threshold = partial(self.threshold, bits=bits)
+            place = bisect_left(self._values, word, key=threshold)
+            if place == bisect_right(self._values, word, key=threshold):
+                return self._values.start + place
+            if bits >= _LONGEST:
+                raise EntropyError(
+                    f"entropy: {bits} bits are those of one number, which no fair source gives; nothing was "
+                    "released: check the system's random device"
+                )
+
+    def threshold(self, value: int, bits: int) -> int:
+        """The first bits of P(X <= value): the whole part of 2^bits times it.
+
+        With d digits the distribution functions of this module are off by less than 10^(30 - d): a ratio exp(-x) is off
+        by (1 + x) exp(-x) units of the last digit, its power n by n times that, n < 2^16, and 1 - r^b, by which a
+        digit's sums are divided, is at least 2^-37 at the largest scale.
+        """
+        digits = bits // 3 + 2 * _ROUNDED
+        while True:
+            with localcontext(_context(digits)):
+                found, error = self._cumulative(value, digits), Decimal(1).scaleb(_ROUNDED - digits)
+                least, most = (int((found + off) * 2**bits) for off in (-error, error))
+            # no distribution function here is ever 0 or 1
+            least, most = max(least, 0), min(most, 2**bits - 1)
+            if least == most:
+                return least
+            digits *= 2
 
 
 @dataclass(frozen=True)
-class SystemEntropy:
-    """The operating system's generator (`os.urandom`), without a buffer and without a state of its own."""
+class LaplaceTables:
+    """The tables of the digits of discrete Laplace numbers of one scale."""
 
-    def bits(self, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Read whole bytes from the system and keep the top `width` bits of each value; see `Entropy.bits`."""
-        if not 1 <= width <= WIDEST:
-            raise ValueError(f"width: {width} is outside 1 to {WIDEST}: draw wide values in parts")
-        size = next(size for size in (1, 2, 4, 8) if 8 * size >= width)
-        try:
-            raw = os.urandom(size * count)
-        except (OSError, NotImplementedError) as error:
-            raise EntropyError(
-                f"the operating system gave no random bytes ({type(error).__name__}); nothing is drawn without them"
-            ) from error
-        if len(raw) != size * count:
-            raise EntropyError(
-                f"the operating system gave {len(raw)} of {size * count} random bytes; nothing is drawn of fewer"
-            )
-        drawn: NDArray[np.unsignedinteger[Any]] = np.frombuffer(raw, dtype=f"u{size}")
-        return drawn if width == 8 * size else np.right_shift(drawn, 8 * size - width, dtype=drawn.dtype)
+    top: Inversion  # the first digit, or -1 minus it for a number below 0
+    lower: tuple[tuple[int, Inversion], ...]  # bits of the other digits, from the second on
+
+    def magnitudes(self, tops: Digits, entropy: Entropy) -> Integers:
+        """Draw the other digits: Z for a number Z of 0 or more, -1 - Z for another; below 2^57.
+
+        Both have the geometric law whatever the sign is.
+        """
+        found = (tops ^ (tops >> 15)).astype(np.int64)
+        for bits, digit in self.lower:
+            found <<= bits
+            found += digit.draw(found.size, entropy).reshape(found.shape)
+        return found
 
 
-def draw_bits(entropy: Entropy, width: int, count: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Return what a source gives, if it is as much as was asked for: one value for many lanes would be the same noise.
-
-    Raises:
-        EntropyError: the source gave another number of values.
-    """
-    drawn = entropy.bits(width, count)
-    if drawn.shape != (count,):
-        raise EntropyError(f"the bit source gave values of shape {drawn.shape} and was asked for ({count},)")
-    return drawn
-
-
-DIGIT = 8
-"""Bits of one digit in the comparison of a uniform number with a fraction."""
-
-LARGEST_DENOMINATOR = 2**46
-"""Bound of every denominator here: a numerator shifted by a digit, or multiplied by one, stays below 2^54."""
-
-GEOMETRIC_END = 2**16
-"""`geometric` stops with an error at this value, which it reaches with probability exp(-65536) < 2^-94547."""
-
-_FEW = 64
-_KEYS = (16, 32, WIDEST)  # bits of keys; fewer than 2^(bits - 6) of them leave out a row in a hundred or less
-
-Lanes = NDArray[np.intp]
-Integers = NDArray[np.int64]
-Events = NDArray[np.bool_]
+@lru_cache(maxsize=16)
+def laplace_tables(scale: Fraction) -> LaplaceTables:
+    """The tables of a scale, of which the first digit has a scale of 16 to 32, or a smaller one where it is alone."""
+    rate, low = 1 / scale, max(0, math.floor(scale).bit_length() - 5)
+    lower: list[tuple[int, Inversion]] = []
+    for done in range(0, low, _DIGIT_BITS):
+        bits = min(_DIGIT_BITS, low - done)
+        values = range(2**bits - 1)
+        lower.append((bits, Inversion(values, values, partial(_below, rate * 2**done, 2**bits))))
+    near, far = (math.ceil(scales * scale / 2**low) + 1 for scales in (45, _FAR))  # exp(-45) < 2^-64
+    top = Inversion(range(-far, far), range(-near, near), partial(_signed, rate, rate * 2**low))
+    return LaplaceTables(top, tuple(reversed(lower)))
 
 
-def uniform_below(bound: int, count: int, entropy: Entropy) -> Integers:
-    """Draw integers uniform on 0 .. bound - 1, bound up to 2^46, by rejection from the next power of two."""
-    values = np.zeros(count, dtype=np.int64)
-    if bound > 1:
-        share = bound / (1 << (bound - 1).bit_length())
-        fill(values, share, lambda tried: _accepted_below(bound, tried, entropy))
-    return values
+def _below(rate: Fraction, end: int, value: int, digits: int) -> Decimal:
+    """P(D <= value) of a geometric number of ratio exp(-rate) that is below an end."""
+    return (1 - _power(rate, value + 1, digits)) / (1 - _power(rate, end, digits))
 
 
-def fill(drawn: Integers, share: float, accepted_of: Callable[[int], Integers], most: float = math.inf) -> None:
-    """Fill an array with candidates that are accepted; their law is the same however many are tried at once.
-
-    Each candidate is decided by itself and the first accepted ones are taken. So many are tried that mostly enough are
-    accepted, because one round is faster than many small ones; few are tried as they are.
-
-    Args:
-        drawn: filled along its first axis.
-        share: of the candidates, which is accepted on average.
-        accepted_of: tries so many candidates and returns the accepted ones, in order.
-        most: candidates at once.
-    """
-    filled = 0
-    while filled < len(drawn):
-        wanted = len(drawn) - filled
-        tried = wanted if wanted < _FEW else int(wanted / share) + 3 * math.isqrt(wanted)
-        accepted = accepted_of(int(min(most, tried)))[:wanted]
-        drawn[filled : filled + len(accepted)] = accepted
-        filled += len(accepted)
+def _signed(rate: Fraction, top: Fraction, value: int, digits: int) -> Decimal:
+    """P(T <= value) of the first digit with the sign: of ratio exp(-top), where Z has exp(-rate)."""
+    ratio = _power(rate, 1, digits)
+    if value < 0:
+        return ratio / (1 + ratio) * _power(top, -1 - value, digits)
+    return 1 - _power(top, value + 1, digits) / (1 + ratio)
 
 
-def _accepted_below(bound: int, count: int, entropy: Entropy) -> Integers:
-    """Draw `count` candidates of just enough bits and return those below the bound, in order."""
-    drawn = draw_bits(entropy, (bound - 1).bit_length(), count).astype(np.int64)
-    return drawn[drawn < bound]
+def _power(rate: Fraction, exponent: int, digits: int) -> Decimal:
+    # the ratio of a tiny scale is 0 here, and 0^0 is an error
+    return _ratio(rate, digits) ** exponent if exponent else Decimal(1)
 
 
-def bernoulli(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
-    """Draw events of probability numerator/denominator, one per lane.
-
-    A uniform number U in [0, 1) is compared with p/q one digit c at a time. After a digit, 256 p - c q is what is left
-    of the comparison: at least q means that U is below p/q whatever follows, at most 0 that it is not, and anything
-    between is the numerator that the rest of U is compared with.
-
-    Args:
-        numerators: p, shape (lanes,), each 0 <= p <= denominator.
-        denominator: q, 1 to 2^46.
-        entropy: the bit source.
-    """
-    q = np.int64(denominator)  # typed, so that the digits are never measured against a narrower type
-    rest = (numerators << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, numerators.size), q, dtype=np.int64)
-    events = rest >= denominator
-    undecided = np.flatnonzero((rest > 0) & (rest < denominator))
-    rest = rest[undecided]
-    while undecided.size:
-        rest = (rest << DIGIT) - np.multiply(draw_bits(entropy, DIGIT, rest.size), q, dtype=np.int64)
-        events[undecided] = rest >= denominator
-        still = (rest > 0) & (rest < denominator)
-        undecided, rest = undecided[still], rest[still]
-    return events
+@lru_cache(maxsize=64)
+def _ratio(rate: Fraction, digits: int) -> Decimal:
+    with localcontext(_context(digits)):
+        return (-Decimal(rate.numerator) / Decimal(rate.denominator)).exp()
 
 
-def uniform_subset(count: int, size: int, things: int, entropy: Entropy) -> Events:
-    """Choose `size` of some things, all choices equally probable: those with the smallest of independent uniform keys.
-
-    Another assignment of the same keys to the things is as probable, makes the other choice, and is accepted by
-    `smallest` as well as the first: given acceptance, all choices have the same probability, whatever the keys' width.
-
-    Returns:
-        Shape (count, things): which are chosen.
-    """
-    chosen = np.full((count, things), size == things)
-    width = next(width for width in _KEYS if things < 1 << (width - 6))
-    filled = 0 if 0 < size < things else count
-    while filled < count:
-        accepted = smallest(draw_bits(entropy, width, (count - filled) * things).reshape(-1, things), size)
-        chosen[filled : filled + len(accepted)] = accepted
-        filled += len(accepted)
-    return chosen
-
-
-def smallest(keys: NDArray[np.unsignedinteger[Any]], size: int) -> Events:
-    """Tell where the `size` smallest keys of each row are; rows in which the next one is as small are left out.
-
-    Returns:
-        Shape (rows that are accepted, things), in the order of the keys.
-    """
-    ends = np.partition(keys, (size - 1, size), axis=1)[:, size - 1 : size + 1]
-    accepted = ends[:, 0] < ends[:, 1]
-    return keys[accepted] <= ends[accepted, :1]
-
-
-def bernoulli_exp(numerators: Integers, denominator: int, entropy: Entropy) -> Events:
-    """Draw events of probability exp(-numerator/denominator), one per lane ([CKS20] Algorithm 1 for gamma <= 1).
-
-    Args:
-        numerators: shape (lanes,), each 0 <= numerator <= denominator.
-        denominator: 1 to 2^46.
-        entropy: the bit source.
-    """
-
-    def of_gamma(lanes: Lanes) -> Events:
-        return bernoulli(numerators[lanes], denominator, entropy)
-
-    first = np.flatnonzero(bernoulli(numerators, denominator, entropy))
-    return _alternating_series(numerators.size, first, of_gamma, entropy)
-
-
-def bernoulli_exp_minus_one(count: int, entropy: Entropy) -> Events:
-    """Draw events of probability exp(-1), shape (count,): `bernoulli_exp` without the trials of probability 1."""
-
-    def certain(lanes: Lanes) -> Events:
-        return np.ones(lanes.size, dtype=np.bool_)
-
-    return _alternating_series(count, np.arange(count), certain, entropy)
-
-
-def _alternating_series(count: int, alive: Lanes, of_gamma: Callable[[Lanes], Events], entropy: Entropy) -> Events:
-    """Continue [CKS20] Algorithm 1 behind its first trial.
-
-    Trial K succeeds with probability gamma/K. The event happens where the first failure has an odd K, because
-    P(first failure > K) = gamma^K / K! makes that sum the series of exp(-gamma).
-    """
-    events = np.ones(count, dtype=np.bool_)
-    trial = 1
-    while alive.size:
-        trial += 1
-        events[alive] = trial % 2 == 1
-        alive = alive[bernoulli(np.ones(alive.size, dtype=np.int64), trial, entropy)]
-        alive = alive[of_gamma(alive)]
-    return events
-
-
-def geometric(count: int, entropy: Entropy) -> Integers:
-    """Count the events of probability exp(-1) before the first that fails: P(V = v) = exp(-v) (1 - exp(-1)).
-
-    Raises:
-        EntropyError: a lane reached `GEOMETRIC_END`, which no fair source does. Whether this is raised does not depend
-            on any data, and nothing has been released when it is.
-    """
-    values = np.zeros(count, dtype=np.int64)
-    alive = np.arange(count)
-    for value in range(1, GEOMETRIC_END + 1):
-        alive = alive[bernoulli_exp_minus_one(alive.size, entropy)]
-        if not alive.size:
-            return values
-        values[alive] = value
-    raise EntropyError(
-        f"entropy: {GEOMETRIC_END} events of probability exp(-1) in a row, where the limit is {GEOMETRIC_END - 1}: "
-        "the bit source is defective; nothing was released, check the system's random device"
-    )
+def _context(digits: int) -> Context:
+    return Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)

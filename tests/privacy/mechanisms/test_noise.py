@@ -21,7 +21,6 @@ from quiltstream.privacy.mechanisms.discrete_laplace import (
     epsilon_dp_of,
     rational_scale,
 )
-from quiltstream.privacy.mechanisms.sampling import SystemEntropy
 
 sigmas = st.floats(min_value=2.0**-26, max_value=2.0**43, allow_nan=False)
 sensitivities = st.integers(1, 4)
@@ -146,12 +145,3 @@ def assert_all_different(streams: list[np.ndarray]) -> None:
         assert streams[first].shape == (64,)
         for second in range(first):
             assert np.count_nonzero(streams[first] == streams[second]) < 2
-
-
-class TestTheSystemsEntropy:
-    @pytest.mark.parametrize("width", [1, 3, 8, 9, 16, 17, 32, 36, 46, 63, 64])
-    def test_uses_every_bit_of_the_width_and_no_more(self, width: int) -> None:
-        """A bit that is set in none, or in all, of 200 values: below 64 * 2 * 2^-200."""
-        drawn = SystemEntropy().bits(width, 200).astype(np.uint64)
-        assert int(np.bitwise_or.reduce(drawn)) == 2**width - 1
-        assert int(np.bitwise_and.reduce(drawn)) == 0

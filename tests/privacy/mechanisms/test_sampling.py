@@ -1,451 +1,202 @@
-"""The sampler's exact probabilities, from an enumeration of the random bits behind it.
+"""The sampler's exact probabilities: all of its first words, and the words next to its thresholds at any depth.
 
-The production functions run at array size 1 on a source whose bits are branches of a tree. Every leaf has an exact
-weight, so that an outcome's probability lies within [decided, decided + undecided]; the tree grows by its heaviest node
-until the undecided weight is below a bound. A function that calls other blocks branches on *their* measured outcomes
-(undecided weight included), because a block reads fresh bits only: the whole sampler is thus enumerated from the bits
-up, and nothing is assumed about any part of it.
+A draw reads 16 bits, then 64 of which the first 48 count, then 64 at a time: the digits of a number U in [0, 1). The
+tests give it these digits, and know the distribution functions to 300 bits by a series of fractions.
 """
 
 from __future__ import annotations
 
-import heapq
-import inspect
 import itertools
-import math
 import os
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from quiltstream.privacy.mechanisms import discrete_laplace as noise
-from quiltstream.privacy.mechanisms import sampling
-from quiltstream.privacy.mechanisms.sampling import EntropyError, SystemEntropy
+from quiltstream.privacy.mechanisms.discrete_laplace import LARGEST_SCALE, DiscreteLaplace, ZeroSumLaplace
+from quiltstream.privacy.mechanisms.sampling import EntropyError
 
-UNDECIDED = "undecided"
-BLOCK_TOLERANCE = Fraction(1, 10**10)
-DRAW_TOLERANCE = Fraction(5, 10**7)
-SCALES = [Fraction(1), Fraction(7, 5), Fraction(2, 3), Fraction(3)]
-
-Law = dict[Any, Fraction]
-
-
-class Fork(Exception):  # noqa: N818 - a signal to the enumeration, not an error
-    def __init__(self, branches: Sequence[tuple[Any, Fraction]]) -> None:
-        super().__init__()
-        self.branches = branches
-
-
-class Tree:
-    """One path through the tree of choices; behind its end, a choice raises `Fork`."""
-
-    def __init__(self, path: tuple[Any, ...]) -> None:
-        self._path = path
-        self._next = 0
-
-    def choose(self, branches: Sequence[tuple[Any, Fraction]]) -> Any:
-        if self._next == len(self._path):
-            raise Fork(branches)
-        self._next += 1
-        return self._path[self._next - 1]
-
-
-class TreeBits:
-    """A bit source whose values are branches of equal weight."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-
-    def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-        if count == 0:
-            return np.zeros(0, dtype=np.uint64)
-        assert count == 1, "the enumeration runs at array size 1"
-        return np.array([self.tree.choose(equal_branches(width))], dtype=np.uint64)
+FEW = [Fraction(1), Fraction(7, 5), Fraction(2, 3), Fraction(3), Fraction(1, 50), Fraction(31)]
+"""Scales of one digit."""
 
 
 @cache
-def equal_branches(width: int) -> list[tuple[int, Fraction]]:
-    return [(value, Fraction(1, 2**width)) for value in range(2**width)]
-
-
-def enumerate_law(run: Callable[[TreeBits], Any], tolerance: Fraction) -> tuple[Law, Fraction]:
-    """Grow the tree by its heaviest node until what is open weighs less than the tolerance.
-
-    Returns:
-        The decided weights, and the undecided rest: what is open, and what the blocks below left undecided.
-    """
-    decided: Law = defaultdict(Fraction)
-    number = itertools.count()
-    nodes: list[tuple[Fraction, int, tuple[Any, ...]]] = [(Fraction(-1), next(number), ())]
-    lost, open_weight = Fraction(0), Fraction(1)
-    while nodes and open_weight >= tolerance:
-        negative, _, path = heapq.heappop(nodes)
-        try:
-            outcome = run(TreeBits(Tree(path)))
-        except Fork as fork:
-            for branch, weight in fork.branches:
-                if branch is UNDECIDED:
-                    lost -= negative * weight
-                    open_weight += negative * weight
-                elif weight:
-                    heapq.heappush(nodes, (negative * weight, next(number), (*path, branch)))
-        else:
-            decided[outcome] -= negative
-            open_weight += negative
-    undecided = lost + open_weight
-    assert sum(decided.values()) + undecided == 1
-    return dict(decided), undecided
-
-
-class Bench:
-    """The production modules with each block replaced by its own law, measured from the bits."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, sampler: ModuleType, user: ModuleType) -> None:
-        self.sampler, self.user = sampler, user
-        for module, names in (
-            (sampler, ("_accepted_below", "bernoulli", "bernoulli_exp_minus_one")),
-            (user, ("uniform_below", "bernoulli_exp", "geometric", "_magnitudes", "_attempt")),
-        ):
-            for name in names:
-                monkeypatch.setattr(module, name, self.measured(getattr(module, name)))
-
-    @staticmethod
-    def measured(block: Callable[..., Any]) -> Callable[..., Any]:
-        laws: dict[tuple[Any, ...], list[tuple[Any, Fraction]]] = {}
-
-        def branch_on_law(*arguments: Any) -> Any:
-            *values, source = arguments
-            sizes = [value.size for value in values if isinstance(value, np.ndarray)]
-            # the last integer is the number of lanes where there is no array
-            lanes = sizes[0] if sizes else values[-1]
-            if lanes == 0:
-                return block(*arguments)
-            key = tuple(tuple(value.tolist()) if isinstance(value, np.ndarray) else value for value in values)
-            if key not in laws:
-                law, undecided = enumerate_law(lambda bits: tuple(block(*values, bits).tolist()), BLOCK_TOLERANCE)
-                laws[key] = [*law.items(), (UNDECIDED, undecided)]
-            dtype = np.bool_ if block.__name__.startswith("bernoulli") else np.int64
-            return np.array(source.tree.choose(laws[key]), dtype=dtype)
-
-        return branch_on_law
-
-    def law_of_draw(self, scale: Fraction, tolerance: Fraction) -> tuple[Law, Fraction]:
-        law = self.user.DiscreteLaplace(scale)
-        return enumerate_law(lambda bits: int(law.draw(1, entropy=bits)[0]), tolerance)
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch, sampling, noise)
-
-
 def exp_minus(gamma: Fraction) -> Fraction:
+    """exp(-gamma) by its series, to more than 300 bits; a fraction of so many bits."""
     if gamma > 1:
-        return exp_minus(gamma / 2) ** 2
+        return rounded(exp_minus(gamma / 2) ** 2)
     term, total = Fraction(1), Fraction(1)
-    for k in range(1, 40):
+    for k in range(1, 90):
         term *= -gamma / k
         total += term
-    return total
+    return rounded(total)
 
 
-def assert_law(measured: tuple[Law, Fraction], expected: Callable[[Any], Fraction]) -> None:
-    decided, undecided = measured
-    slack = Fraction(1, 10**25)
-    for outcome, weight in decided.items():
-        assert weight - slack <= expected(outcome) <= weight + undecided + slack, outcome
+def rounded(value: Fraction) -> Fraction:
+    return Fraction(int(value * 2**400), 2**400)
 
 
-@pytest.mark.parametrize("bound", [1, 2, 3, 5, 7, 8, 11])
-def test_uniform_below_has_exactly_equal_probabilities(bench: Bench, bound: int) -> None:
-    measured = enumerate_law(lambda bits: int(bench.sampler.uniform_below(bound, 1, bits)[0]), BLOCK_TOLERANCE)
-    assert sorted(measured[0]) == list(range(bound))
-    assert_law(measured, lambda _: Fraction(1, bound))
-
-
-@pytest.mark.parametrize(
-    ("p", "q"),
-    [(0, 1), (1, 1), (0, 7), (7, 7), (1, 2), (1, 3), (2, 3), (5, 7), (255, 256), (1, 257), (2**45, 2**46 - 1)],
-)
-def test_bernoulli_has_exactly_the_probability_of_the_fraction(p: int, q: int) -> None:
-    measured = enumerate_law(lambda bits: bool(sampling.bernoulli(np.array([p]), q, bits)[0]), BLOCK_TOLERANCE)
-    assert_law(measured, lambda event: Fraction(p, q) if event else 1 - Fraction(p, q))
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(("p", "q"), [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (6, 7), (123, 1000)])
-def test_bernoulli_exp_has_exactly_the_exponential_probability(bench: Bench, p: int, q: int) -> None:
-    measured = enumerate_law(lambda bits: bool(bench.sampler.bernoulli_exp(np.array([p]), q, bits)[0]), BLOCK_TOLERANCE)
-    success = exp_minus(Fraction(p, q))
-    assert_law(measured, lambda event: success if event else 1 - success)
-
-
-def test_the_geometric_part_has_exactly_its_law(bench: Bench) -> None:
-    measured = enumerate_law(lambda bits: int(bench.sampler.geometric(1, bits)[0]), BLOCK_TOLERANCE)
-    assert len(measured[0]) > 15
-    assert_law(measured, lambda value: exp_minus(Fraction(value)) * (1 - exp_minus(Fraction(1))))
-
-
-def discrete_laplace(scale: Fraction) -> Callable[[int], Fraction]:
+def at_most(scale: Fraction, value: int) -> Fraction:
+    """P(Z <= value)."""
     ratio = exp_minus(1 / scale)
-    return lambda value: (1 - ratio) / (1 + ratio) * ratio ** abs(value)
+    return ratio**-value / (1 + ratio) if value < 0 else 1 - ratio ** (value + 1) / (1 + ratio)
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("scale", SCALES, ids=str)
-def test_a_draw_has_exactly_the_discrete_laplace_law(bench: Bench, scale: Fraction) -> None:
-    measured = bench.law_of_draw(scale, DRAW_TOLERANCE)
-    assert measured[1] < Fraction(1, 10**6)
-    assert_law(measured, discrete_laplace(scale))
-
-
-@pytest.mark.parametrize(
-    ("size", "things", "width"), [(1, 2, 1), (1, 2, 3), (2, 4, 2), (2, 4, 4), (3, 6, 2), (1, 5, 3)]
-)
-def test_each_subset_is_chosen_equally_often_over_all_keys(size: int, things: int, width: int) -> None:
-    keys = np.indices([2**width] * things, dtype=np.uint8).reshape(things, -1).T
-    chosen, times = np.unique(sampling.smallest(keys, size), axis=0, return_counts=True)
-    assert len(chosen) == math.comb(things, size)
-    assert set(chosen.sum(axis=1).tolist()) == {size}
-    assert len(set(times.tolist())) == 1
-    # what is left out has a tie at the place of the last that is chosen, and nothing else is
-    last, following = np.sort(keys, axis=1)[:, size - 1 : size + 1].T
-    assert times.sum() == (last < following).sum()
-
-
-class Keys:
-    """A bit source that gives keys from a list, and notes how wide they were asked for."""
-
-    def __init__(self, *keys: int) -> None:
-        self.left, self.widths = list(keys), list[int]()
-
-    def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-        self.widths.append(width)
-        given, self.left = self.left[:count], self.left[count:]
-        return np.array(given, dtype=np.uint64)
-
-
-def test_only_a_lane_without_a_subset_is_drawn_again() -> None:
-    keys = Keys(5, 5, 9, 1, 2, 3, 7, 4, 7, *(0, 0, 0), *(8, 3, 6))
-    chosen = sampling.uniform_subset(3, 1, 3, keys)
-    assert chosen.tolist() == [[True, False, False], [False, True, False], [False, True, False]]
-    assert not keys.left
-    assert len(keys.widths) == 3
-
-
-def test_none_and_all_are_chosen_without_a_key() -> None:
-    for size, things in ((0, 2), (3, 3), (0, 0)):
-        keys = Keys()
-        assert sampling.uniform_subset(4, size, things, keys).tolist() == [[size == things] * things] * 4
-        assert not keys.widths
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("scale", SCALES, ids=str)
-def test_magnitudes_have_exactly_the_geometric_law(bench: Bench, scale: Fraction) -> None:
-    measured = enumerate_law(lambda bits: int(bench.user.magnitudes(scale, 1, bits)[0]), DRAW_TOLERANCE)
+def probability(scale: Fraction, value: int) -> Fraction:
     ratio = exp_minus(1 / scale)
-    assert_law(measured, lambda value: (1 - ratio) * ratio**value)
+    return (1 - ratio) / (1 + ratio) * ratio ** abs(value)
 
 
-def zero_sum(scale: Fraction, bins: int) -> Callable[[tuple[int, ...]], Fraction]:
-    """The exact probability of a vector of sum zero: its weight over that of all, to 1e-20."""
-    ratio = exp_minus(1 / scale)
-    # of so many cells taken and given there are so many vectors: plus and minus bins, divided among either
-    total, taken = Fraction(1), 1
-    while (weight := ratio ** (2 * taken)) > Fraction(1, 10**28):
-        vectors = sum(
-            math.comb(bins, plus) * math.comb(taken - 1, plus - 1) * math.comb(taken + bins - plus - 1, taken)
-            for plus in range(1, bins)
-        )
-        total, taken = total + vectors * weight, taken + 1
-    return lambda vector: ratio ** sum(map(abs, vector)) / total
+class Script:
+    """Gives arrays of words, each to one read; then always the same byte."""
+
+    def __init__(self, *reads: Iterable[int], then: int = 0) -> None:
+        self.reads, self.then, self.calls = list(reads), then, 0
+
+    def __call__(self, size: int) -> bytes:
+        self.calls += 1
+        assert self.calls < 1000, "a rejection that never ends"
+        if not self.reads:
+            return bytes([self.then]) * size
+        given = list(self.reads.pop(0))
+        assert size in (2 * len(given), 8 * len(given))
+        return np.array(given, dtype=f"u{size // len(given)}").tobytes()
 
 
-@pytest.mark.night
-@pytest.mark.parametrize(("bins", "scale"), [(2, Fraction(1)), (2, Fraction(7, 5)), (3, Fraction(1))])
-@pytest.mark.parametrize("sampler", ["_by_sum", "_by_cuts"])
-@pytest.mark.usefixtures("bench")
-def test_noise_of_sum_zero_has_exactly_its_law(
-    monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
+def number(digits: int, bits: int) -> Script:
+    """One draw's U: so many bits and zeros behind them."""
+    behind = -(bits - 64) % 64
+    rest = digits << behind
+    later = [rest >> shift & (2**64 - 1) for shift in range(bits - 64 + behind - 64, -1, -64)]
+    first = digits >> (bits - 64)
+    return Script([first >> 48], [(first & (2**48 - 1)) << 16], *([word] for word in later))
+
+
+@pytest.mark.parametrize("scale", FEW, ids=str)
+def test_all_first_words_give_the_law_up_to_what_they_leave_open(scale: Fraction) -> None:
+    inside = range(1, 2**16 - 1)  # the first and the last word are open without end
+    # whatever follows a word, its value is from the first to the second of these
+    least, most = (DiscreteLaplace(scale).draw(len(inside), Script(inside, then=byte)) for byte in (0x00, 0xFF))
+    assert (least <= most).all()
+    for value in range(int(least.min()), int(most.max())):
+        surely, possibly = (int((found <= value).sum()) + 1 for found in (most, least))
+        assert Fraction(surely, 2**16) <= at_most(scale, value) <= Fraction(possibly, 2**16)
+        assert possibly - surely <= 1
+
+
+@pytest.mark.parametrize("bits", [64, 128, 192, 256])
+@pytest.mark.parametrize("scale", [Fraction(1), Fraction(7, 5), Fraction(31)], ids=str)
+def test_a_word_next_to_a_threshold_is_decided_exactly_at_any_depth(scale: Fraction, bits: int) -> None:
+    for value in (-40, -9, -2, -1, 0, 1, 3, 25):
+        first = int(at_most(scale, value) * 2**bits)
+        assert DiscreteLaplace(scale).draw(1, number(first, bits))[0] == value  # zeros behind: below the threshold
+        assert DiscreteLaplace(scale).draw(1, number(first + 1, bits))[0] == value + 1
+
+
+@pytest.mark.parametrize("bits", [80, 150, 300])
+def test_the_tails_have_their_values_however_rare(bits: int) -> None:
+    scale = Fraction(3)
+    for digits in (1, 3, 2**bits - 2):
+        found, at = int(DiscreteLaplace(scale).draw(1, number(digits, bits))[0]), Fraction(digits, 2**bits)
+        assert at_most(scale, found - 1) <= at < at_most(scale, found)
+
+
+def test_a_number_of_several_digits_has_exactly_its_law() -> None:
+    """Scale 70: two bits and the rest. Each table's words are counted with the other digit held, then multiplied."""
+    scale = Fraction(70)
+    law = DiscreteLaplace(scale)
+    tops = np.arange(1, 2**16 - 1)
+    shares: dict[int, float] = {}
+    low = law.draw(tops.size, Script(np.full(tops.size, 2**15), tops, then=0x80))
+    digits, of_digit = np.unique(low, return_counts=True)
+    assert len(digits) == 4
+    for digit in digits.tolist():
+        word = int(tops[np.flatnonzero(low == digit)[100]])
+        for value, times in zip(*np.unique(law.draw(tops.size, opened(tops, word)), return_counts=True), strict=True):
+            share = times / 2**16 * of_digit[digits == digit][0] / 2**16
+            shares[int(value)] = shares.get(int(value), 0.0) + share
+    for value in range(-300, 301):
+        assert shares[value] == pytest.approx(float(probability(scale, value)), abs=2.0**-16)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+
+
+def opened(tops: NDArray[np.int64], digit: int) -> Script:
+    """The words of the first digits, 64 bits for those that they leave open, and one word for every second digit."""
+
+    class Opened(Script):
+        def __call__(self, size: int) -> bytes:
+            if not self.reads and size == 2 * tops.size:
+                return np.full(tops.size, digit, dtype=np.uint16).tobytes()
+            return super().__call__(size)
+
+    return Opened(tops.tolist(), then=0x80)
+
+
+def word_of(scale: Fraction, value: int) -> int:
+    """A first word that decides for a value."""
+    first, last = (int(at_most(scale, edge) * 2**16) for edge in (value - 1, value))
+    assert last - first > 1
+    return first + 1
+
+
+@pytest.mark.parametrize(("scale", "digit"), [(Fraction(2), None), (Fraction(40), 0), (Fraction(40), 1)])
+def test_of_all_candidates_exactly_those_are_accepted_whose_last_draw_is_at_least_their_sum(
+    scale: Fraction, digit: int | None
 ) -> None:
-    measured = enumerate_law(one_candidate(monkeypatch, sampler, scale, bins), Fraction(1, 300))
-    assert_law_of_accepted(measured, zero_sum(scale, bins))
+    """P(M >= n) = exp(-n / scale), so the vector (z, z', -z - z') has its law; with a digit more, all have the same."""
+    tops = range(-6, 7)
+    top_scale = scale if digit is None else scale / 2
+    candidates = list(itertools.product(tops, repeat=3))
+
+    def whole(top: int) -> int:
+        magnitude = top if top >= 0 else -1 - top
+        magnitude = magnitude if digit is None else 2 * magnitude + digit
+        return magnitude if top >= 0 else -1 - magnitude
+
+    ratio = exp_minus(1 / scale)
+    words = {top: word_of_top(top_scale, ratio, top) for top in tops}
+    expected: list[list[int]] = []
+    for z, other, last in candidates:
+        total, magnitude = whole(z) + whole(other), max(whole(last), -1 - whole(last))
+        if magnitude >= abs(total):
+            expected.append([whole(z), whole(other), -total])
+    tried = min(2**16 // 3 + 1, 4 * len(expected))
+    refused = [words[6], words[6], words[0]] * (tried - len(candidates))
+    first = [words[top] for candidate in candidates for top in candidate] + refused
+    assert len(first) == 3 * tried
+    low = 0x00 if digit == 0 else 0xF0
+    drawn = ZeroSumLaplace(scale, 3).draw(len(expected), Script(first, then=low))
+    assert drawn.tolist() == expected
 
 
-def one_candidate(
-    monkeypatch: pytest.MonkeyPatch, sampler: str, scale: Fraction, bins: int
-) -> Callable[[TreeBits], Any]:
-    """A candidate of a sampler of noise of sum zero, or None where it is not accepted, lane by lane."""
-    laws: dict[Any, list[tuple[Any, Fraction]]] = {}
-    draw_magnitudes, plain = noise.magnitudes, noise.DiscreteLaplace
+def word_of_top(top_scale: Fraction, ratio: Fraction, top: int) -> int:
+    def at_most_top(value: int) -> Fraction:
+        power = exp_minus(1 / top_scale)
+        return ratio / (1 + ratio) * power ** (-1 - value) if value < 0 else 1 - power ** (value + 1) / (1 + ratio)
 
-    def lanes(key: Any, count: int, draw: Callable[[TreeBits], Any], source: TreeBits) -> list[Any]:
-        if key not in laws:
-            law, undecided = enumerate_law(draw, Fraction(1, 10**4))
-            laws[key] = [*law.items(), (UNDECIDED, undecided)]
-        return [source.tree.choose(laws[key]) for _ in range(count)]
-
-    def magnitudes(scale: Fraction, count: int, source: TreeBits) -> Any:
-        return np.array(lanes(("m", scale), count, lambda bits: int(draw_magnitudes(scale, 1, bits)[0]), source))
-
-    class Noise:
-        def __init__(self, scale: Fraction) -> None:
-            self.law = plain(scale)
-
-        def draw(self, shape: tuple[int, ...], source: TreeBits) -> Any:
-            found = lanes("z", math.prod(shape), lambda bits: int(self.law.draw(1, bits)[0]), source)
-            return np.array(found).reshape(shape)
-
-    monkeypatch.setattr(noise, "magnitudes", magnitudes)
-    monkeypatch.setattr(noise, "DiscreteLaplace", Noise)
-
-    # its law is proven by itself, and its keys have too many bits for a tree
-    def subset(count: int, size: int, things: int, source: TreeBits) -> Any:
-        choices = list(itertools.combinations(range(things), size))
-        branches = [(choice, Fraction(1, len(choices))) for choice in choices]
-        return np.array([np.isin(range(things), source.tree.choose(branches)) for _ in range(count)])
-
-    monkeypatch.setattr(noise, "uniform_subset", subset)
-
-    def candidate(bits: TreeBits) -> Any:
-        found = getattr(noise, sampler)(scale, bins, 1, bits)
-        return tuple(found[0].tolist()) if len(found) else None
-
-    return candidate
+    return int(at_most_top(top - 1) * 2**16) + 1
 
 
-def assert_law_of_accepted(measured: tuple[Law, Fraction], expected: Callable[[tuple[int, ...]], Fraction]) -> None:
-    """Given acceptance, outcomes have the expected law: weights within what is undecided."""
-    decided, undecided = measured
-    refused = decided.pop(None, Fraction(0))
-    accepted = sum(decided.values())
-    assert len(decided) >= 5
-    for outcome, weight in decided.items():
-        least, most = weight / (1 - refused), (weight + undecided) / accepted
-        assert least - Fraction(1, 10**20) <= expected(outcome) <= most + Fraction(1, 10**20), outcome
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+@pytest.mark.parametrize("scale", [Fraction(1, 50), Fraction(63), Fraction(LARGEST_SCALE)])
+def test_a_source_that_gives_one_byte_for_ever_is_an_error_and_never_wraps(scale: Fraction, byte: int) -> None:
+    with pytest.raises(EntropyError, match="no fair source"):
+        DiscreteLaplace(scale).draw(1, Script(then=byte))
 
 
-MUTANTS = {
-    "a remainder instead of rejection": ("sampling", "drawn[drawn < bound]", "drawn % bound"),
-    "success needs more than the denominator": (
-        "sampling",
-        "events = rest >= denominator",
-        "events = rest > denominator",
-    ),
-    "ties are never looked at again": ("sampling", "while undecided.size:", "while False:"),
-    "the series stops at even trials": ("sampling", "trial % 2 == 1", "trial % 2 == 0"),
-    "the series skips a trial": ("sampling", "    trial = 1\n", "    trial = 2\n"),
-    "a trial forgets gamma": ("sampling", "alive = alive[of_gamma(alive)]", "alive = alive"),
-    "the geometric part starts at one": (
-        "sampling",
-        "values = np.zeros(count, dtype=np.int64)\n    alive",
-        "values = np.ones(count, dtype=np.int64)\n    alive",
-    ),
-    "the geometric part counts one too many": ("sampling", "values[alive] = value\n", "values[alive] = value + 1\n"),
-    "minus zero is kept": ("noise", "kept = (magnitude != 0) | ~negative", "kept = magnitude >= 0"),
-    "zero is never drawn": ("noise", "kept = (magnitude != 0) | ~negative", "kept = magnitude != 0"),
-    "the low part is not thinned": ("noise", "low = low[bernoulli_exp(low, t, entropy)]", "low = low"),
-    "the quotient is rounded up": ("noise", "entropy)) // s", "entropy) + s - 1) // s"),
-    "the low part excludes zero": (
-        "noise",
-        "low = uniform_below(t, count, entropy)",
-        "low = uniform_below(t, count, entropy) | 1",
-    ),
-}
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("name", MUTANTS)
-def test_the_enumeration_fails_on_a_wrong_sampler(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    where, right, wrong = MUTANTS[name]
-    modules: dict[str, ModuleType] = {}
-    for short, module in (("sampling", sampling), ("noise", noise)):
-        source = inspect.getsource(module)
-        if short == where:
-            assert source.count(right) == 1
-            source = source.replace(right, wrong)
-        copy = ModuleType(module.__name__ + "_mutant")
-        copy.__package__ = module.__package__
-        monkeypatch.setitem(sys.modules, copy.__name__, copy)  # dataclasses look their module up
-        exec(compile(source, short, "exec"), copy.__dict__)  # noqa: S102 - the mutant is our own source
-        modules[short] = copy
-    for block in ("uniform_below", "bernoulli_exp", "geometric"):
-        monkeypatch.setattr(modules["noise"], block, getattr(modules["sampling"], block))
-    mutant = Bench(monkeypatch, modules["sampling"], modules["noise"])
-    with pytest.raises(AssertionError):
-        assert_law(mutant.law_of_draw(Fraction(3, 2), Fraction(1, 1000)), discrete_laplace(Fraction(3, 2)))
-
-
-class Stuck:
-    def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-        return np.zeros(count, dtype=np.uint64) * width
-
-
-def test_a_source_that_never_ends_a_run_is_an_error_and_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a comparison with digit 0 succeeds in every trial, so the series never ends; make its outcome the constant True
-    monkeypatch.setattr(sampling, "bernoulli_exp_minus_one", lambda count, _: np.ones(count, dtype=np.bool_))
-    with pytest.raises(EntropyError, match="65536 events"):
-        sampling.geometric(1, Stuck())
-
-
-def test_the_largest_value_of_a_draw_fits_64_bits() -> None:
-    t = sampling.LARGEST_DENOMINATOR
-    largest = (t - 1) + t * (sampling.GEOMETRIC_END - 1)
-    assert largest < 2**62
-    # the widest numbers inside the comparison: a numerator shifted by one digit, a digit times the denominator
-    assert t << sampling.DIGIT < 2**63
-    # the type of the vectorised sum: it stays int64 and exact at that size
-    summed = np.array([t - 1]) + t * np.array([sampling.GEOMETRIC_END - 1])
-    assert summed.dtype == np.int64
-    assert int(summed[0]) == largest
-
-
-def reference_bernoulli(numerators: list[int], denominator: int, digits: list[int]) -> list[bool]:
-    """Compare each lane's digits with the fraction, one by one; later rounds serve the open lanes in order."""
-    feed = iter(digits)
-    events: dict[int, bool] = {}
-    low = {lane: Fraction(0) for lane in range(len(numerators))}
-    width = Fraction(1)
-    while low:
-        width /= 256
-        for lane in list(low):
-            low[lane] += next(feed) * width
-            limit = Fraction(numerators[lane], denominator)
-            if low[lane] + width <= limit or low[lane] >= limit:
-                events[lane] = low[lane] < limit
-                del low[lane]
-    return [events[lane] for lane in range(len(numerators))]
-
-
-@pytest.mark.parametrize("denominator", [3, 7, 1000, 2**46 - 1])
-def test_each_lane_is_decided_by_its_own_digits(denominator: int) -> None:
-    generator = np.random.default_rng(denominator)
-    numerators = generator.integers(0, denominator + 1, 400)
-    # digits close to the fraction's own, so that many lanes go on to a second and a third digit
-    close = [
-        (256 * p // denominator + int(d)) % 256
-        for p, d in zip(numerators.tolist(), generator.integers(0, 2, 400), strict=True)
-    ]
-    digits = close + generator.integers(0, 256, 4000).tolist()
-
-    class Scripted:
-        position = 0
-
-        def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-            assert width == 8
-            self.position += count
-            return np.array(digits[self.position - count : self.position], dtype=np.uint8)
-
-    events = sampling.bernoulli(numerators, denominator, Scripted())
-    assert events.tolist() == reference_bernoulli(numerators.tolist(), denominator, digits)
+def test_noise_too_large_for_a_sum_of_64_bits_is_refused() -> None:
+    """The last draw of a candidate is 400 times the largest scale, as one in 2^640 is."""
+    law = ZeroSumLaplace(Fraction(LARGEST_SCALE), 256)
+    first = [0x9000] * 34 * 256
+    first[255] = 0xFFFF
+    with pytest.raises(EntropyError, match="too large for a sum of 64 bits"):
+        law.draw(1, Script(first, *[[2**64 - 1]] * 10, then=0x40))
+    assert law.draw(1).sum() == 0
+    with pytest.raises(ValueError, match=r"257 bins is above the limit of 64-bit sums, 2\^54"):
+        ZeroSumLaplace(Fraction(LARGEST_SCALE), 257)
 
 
 @pytest.mark.parametrize("missing", [1, 7, 8])
@@ -453,7 +204,9 @@ def test_a_short_read_of_the_systems_entropy_draws_nothing(monkeypatch: pytest.M
     read = os.urandom
     monkeypatch.setattr(os, "urandom", lambda size: read(size - missing))
     with pytest.raises(EntropyError, match=f"gave {64 - missing} of 64 random bytes"):
-        SystemEntropy().bits(64, 8)
+        DiscreteLaplace(Fraction(3)).draw(32)
+    with pytest.raises(EntropyError, match="nothing is drawn of fewer"):
+        ZeroSumLaplace(Fraction(3), 5).draw(32)
 
 
 def test_a_system_without_entropy_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,15 +215,4 @@ def test_a_system_without_entropy_draws_nothing(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(os, "urandom", fail)
     with pytest.raises(EntropyError, match=r"gave no random bytes \(OSError\)"):
-        SystemEntropy().bits(8, 1)
-
-
-def test_one_value_for_many_lanes_is_refused_and_not_broadcast() -> None:
-    class Short:
-        def bits(self, width: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
-            return np.zeros(min(count, 1), dtype=np.uint64) * width
-
-    lanes = np.array([1, 1, 1], dtype=np.int64)
-    for draw in (lambda: sampling.bernoulli(lanes, 3, Short()), lambda: sampling.uniform_below(5, 3, Short())):
-        with pytest.raises(EntropyError, match=r"shape \(1,\) and was asked for \(3,\)"):
-            draw()
+        DiscreteLaplace(Fraction(3)).draw(1)

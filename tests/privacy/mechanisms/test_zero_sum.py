@@ -1,30 +1,20 @@
-"""Noise of sum zero: its law and its moments written out, and the map behind its sampler by full enumeration."""
+"""Noise of sum zero: its law and its moments written out."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
+from random import Random
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace, divided
+from quiltstream.privacy.mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace
 
 SEED = 20130101
 SCALES = [Fraction(1), Fraction(7, 2), Fraction(2, 3), Fraction(12)]
-
-
-class Seeded:
-    """Bits that are the same each time."""
-
-    def __init__(self) -> None:
-        self._generator = np.random.default_rng(SEED)
-
-    def bits(self, width: int, count: int) -> NDArray[np.uint64]:
-        return self._generator.integers(0, 2**width - 1, size=count, dtype=np.uint64, endpoint=True)
 
 
 def one_entry(scale: Fraction, bins: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -84,39 +74,18 @@ def test_an_entry_is_stochastically_smaller_than_independent_noise(bins: int) ->
         outside, others = outside - 2 * law.pmf(value), others - 2 * plain.pmf(value)
 
 
-@pytest.mark.parametrize(("bins", "most"), [(2, 8), (3, 6), (4, 5), (5, 3)])
-def test_gaps_and_choices_make_every_vector_of_sum_zero_in_exactly_one_way(bins: int, most: int) -> None:
-    made: dict[tuple[int, ...], int] = {}
-    for gaps in itertools.product(range(most + 1), repeat=bins - 1):
-        if sum(gaps) > most:
-            continue
-        subsets = list(itertools.combinations(range(2 * bins - 2), bins - 1))
-        chosen = np.zeros((len(subsets), 2 * bins - 2), dtype=np.bool_)
-        for row, subset in enumerate(subsets):
-            chosen[row, list(subset)] = True
-        noise, kept = divided(np.array([gaps] * len(subsets)), chosen[:, :bins], chosen[:, bins:])
-        for row in np.flatnonzero(kept).tolist():
-            vector = tuple(noise[row].tolist())
-            assert vector not in made
-            made[vector] = sum(gaps)
-    # what is drawn with probability proportional to q^sum(gaps) has probability proportional to r^|z|_1
-    assert all(sum(map(abs, vector)) == 2 * taken for vector, taken in made.items())
-    box = itertools.product(range(-most, most + 1), repeat=bins)
-    assert set(made) == {vector for vector in box if sum(vector) == 0 and sum(map(abs, vector)) <= 2 * most}
-
-
-@pytest.mark.parametrize("scale", [Fraction(7, 5), Fraction(5, 2)], ids=["by-sum", "by-cuts"])
+@pytest.mark.parametrize("scale", [Fraction(7, 5), Fraction(5, 2), Fraction(40)], ids=str)
 def test_vectors_are_drawn_with_the_probabilities_of_all_that_there_are(scale: Fraction) -> None:
     """Chi-square against every vector of three bins, written out; false alarm below 1e-9, and the bits are seeded."""
     rows, reach = 100_000, int(30 * scale)
     first, second = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1))
     weights = np.exp(-(np.abs(first) + np.abs(second) + np.abs(first + second)) / float(scale))
-    drawn = ZeroSumLaplace(scale, 3).draw(rows, Seeded())
+    drawn = ZeroSumLaplace(scale, 3).draw(rows, Random(SEED).randbytes)
     assert np.abs(drawn).max() <= reach
     seen = np.zeros_like(weights)
     np.add.at(seen, (drawn[:, 1] + reach, drawn[:, 0] + reach), 1)
     wanted = rows * weights / weights.sum()
-    often = wanted >= 100
+    often = wanted >= 10
     observed, expected = (np.append(one[often], one[~often].sum()) for one in (seen, wanted))
     statistic = float(((observed - expected) ** 2 / expected).sum())
     assert float(stats.chi2.sf(statistic, observed.size - 1)) > 1e-9, f"seed {SEED}"

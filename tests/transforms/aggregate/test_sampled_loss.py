@@ -386,14 +386,6 @@ def test_the_sampled_loss_of_late_readings_is_within_the_bound(tmp_path: Path, m
     assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
 
 
-class OneSeed:
-    def __init__(self) -> None:
-        self._draw = np.random.default_rng(1)
-
-    def bits(self, width: int, count: int) -> Any:
-        return self._draw.integers(0, 1 << width, count, dtype=np.uint64, endpoint=False)
-
-
 RANDOMISE = FixedTotalHistogram.randomise
 
 
@@ -418,7 +410,7 @@ def drawn_anew(patch: pytest.MonkeyPatch) -> None:
 
 def one_seed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(release, "_BATCH", 1)
-    patch.setattr(FixedTotalHistogram, "randomise", lambda law, true: RANDOMISE(law, true, OneSeed()))
+    patch.setattr(FixedTotalHistogram, "randomise", lambda law, true: RANDOMISE(law, true, random.Random(1).randbytes))
 
 
 def noise_for_two(patch: pytest.MonkeyPatch) -> None:
