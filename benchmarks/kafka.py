@@ -150,13 +150,13 @@ def encoder(load: Load) -> Callable[[dict[str, Any]], bytes]:
 
 def settings_of(load: Load, servers: str, topic: str, sink: str, folder: Path) -> Settings:
     """The job over a topic."""
-    inside = "readings[*]." if load.each > 1 else ""
     rows = "\n".join(f"meter-{one:04d},feeder-{one % GROUPS}" for one in range(SERIES))
     (folder / "roster.csv").write_text(f"meter,feeder\n{rows}\n", encoding="utf-8")
     readings: dict[str, Any] = {
-        "series": {"path": "meter"},
-        "time": {"path": f"{inside}ts"},
-        "value": {"path": f"{inside}kwh"},
+        "each": "payload.readings" if load.each > 1 else "payload",
+        "series": "payload.meter",
+        "time": "ts",
+        "value": "kwh",
         "time_unit": "ms",
         "scale": 2000,
     }

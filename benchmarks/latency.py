@@ -67,7 +67,7 @@ def settings_of(pace: Pace, servers: str, topics: tuple[str, str, str], ledger: 
     del given["group_by"]
     source, sink, rejects = topics
     given["source"]["kafka"] |= {"servers": servers, "topic": source}
-    given["readings"] |= {"series": {"path": "meter"}}
+    given["readings"] |= {"series": "meter"}
     given["slots"] |= {"origin": "2020-01-01"}
     return given | {
         "sink": {"kafka": {"servers": servers, "topic": sink}},

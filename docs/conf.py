@@ -33,8 +33,7 @@ KINDS = {
     "How-to guides": [
         "planning",
         "show",
-        "mappings",
-        "recipes",
+        "messages",
         "streaming",
         "kafka",
         "pubsub",

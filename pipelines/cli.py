@@ -273,7 +273,7 @@ def init(**given: Any) -> None:
     published; where none is held out it is a stand-in, which run refuses.
 
     Instead of DATA it looks at messages: the last of a Kafka topic, or what an MQTT broker sends; for that a gateway's
-    settings are written as well. A device or platform whose messages are known is named as a preset.
+    settings are written as well. A device or platform whose messages are known is named as a recipe.
 
     \b
     Examples:
@@ -372,7 +372,7 @@ def check(settings: Path, *, as_json: bool) -> None:
     raise SystemExit(check_file(settings, as_json=as_json))
 
 
-@main.command(name="try", short_help="Say what a mapping makes of messages; charge and publish nothing.")
+@main.command(name="try", short_help="Say what the settings make of messages; charge and publish nothing.")
 @_SETTINGS
 @click.argument("file", required=False)
 @click.option("--from-topic", type=click.IntRange(1, 1_000), metavar="N", help="The last N messages of source.kafka.")
@@ -384,7 +384,7 @@ def check(settings: Path, *, as_json: bool) -> None:
 @click.option("--topics", is_flag=True, help="Each line is a topic, a blank and a payload, as of mosquitto_sub -v.")
 @_json("what became of each message")
 def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: bool, **beside: Any) -> None:
-    r"""Say what a mapping makes of messages: readings, passed over, or rejected and why; open no ledger.
+    r"""Say what the settings make of messages: readings, passed over, or rejected and why; open no ledger.
 
     FILE is one message, or lines of messages, and - is standard input. Of a topic nothing is committed. Readings are
     shown as they are, for the operator's eyes. Exit code 5 if there is none.

@@ -7,7 +7,7 @@
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, other pipelines, topics, subscriptions
 ``formats``, ``payloads``, ``readings``
-    bytes to columns: files, messages with their presets, and rows of files by a SELECT
+    bytes to columns: files, messages, and rows of files by a SELECT
 ``aggregate``
     readings to rows: encode, collect, charge, release
 ``completeness``

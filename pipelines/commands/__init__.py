@@ -4,10 +4,10 @@
 
 ``plan``, ``run``, ``dry_run``
     which mechanism, window and group an error takes; a job; what it will do and cost
-``init``, ``message_preview``
+``init``
     settings from a look at data or messages
 ``fit``, ``fit_checks``, ``fit_text``, ``check``
-    a model from a history; what is in the data, and what a mapping makes of messages
+    a model from a history; what is in the data, and what the settings make of messages
 ``demo``, ``show``
     the tour, and released rows as text
 ``ledger``, ``schema``

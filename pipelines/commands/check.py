@@ -1,4 +1,4 @@
-"""``quiltstream check`` and ``quiltstream try``: what is in the data, and what a mapping makes of a message.
+"""``quiltstream check`` and ``quiltstream try``: what is in the data, and what the settings make of a message.
 
 Every number is an exact statistic of the data, and readings are printed as they are, for the operator's eyes: nothing
 is charged, no row is published, and no ledger is made or opened; of a topic nothing is committed. Files are decoded as
@@ -28,8 +28,7 @@ from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_roster, read_settings
-from ...schemas.settings.mappings import Readings
-from ...schemas.settings.places import Constant
+from ...schemas.settings.mappings import Constant, Readings
 from ...schemas.settings.secrets import located
 from ...schemas.slots import Schedule, format_duration, format_instant, parse_instant, time_zone
 from ...transforms.common.batches import Floats, Ints, reading_columns
@@ -647,7 +646,7 @@ def messages_of_topics(settings: Settings, count: int) -> Messages:
 
 
 def trial_of(settings: Settings) -> Trial:
-    """What tries messages by the mapping of a job."""
+    """What tries messages as a job reads them."""
     readings = settings.readings
     if readings is None:
         raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
@@ -665,7 +664,7 @@ def trial_of(settings: Settings) -> Trial:
 
 
 def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
-    """Try messages by the mapping of a settings file, print what became of each, return the exit code."""
+    """Try messages by a settings file, print what became of each, return the exit code."""
     if (given is None) == (from_topic is None):
         raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
     settings = read_settings(path)
@@ -718,7 +717,6 @@ def show_tried(console: Console, tried: Sequence[Tried], settings: Settings) -> 
             rows.append(("reading", f"{series}  {instant}  {value:g}{f' {unit}' if unit else ''}  (bin {bin_})"))
         if len(one.readings) > _SHOWN_READINGS:
             rows.append(("", f"and {len(one.readings) - _SHOWN_READINGS:,} more"))
-        rows += [(part, text) for part, text in one.places.items()]
         if one.passed is not None:
             rows.append(("passed over", one.passed))
         if one.rejected is not None:

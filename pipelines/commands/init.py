@@ -30,18 +30,19 @@ from pydantic import ValidationError
 
 from ...schemas.files import check_replaceable, write_whole
 from ...schemas.readings import RejectReason
-from ...schemas.settings.base import SettingsError
+from ...schemas.settings.base import OPEN, SettingsError
 from ...schemas.settings.connectors import KafkaSource
 from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
 from ...schemas.settings.job import Settings, load_settings
-from ...schemas.settings.mappings import Readings
-from ...schemas.settings.places import Constant, place_text
+from ...schemas.settings.mappings import Constant, Readings
 from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
 from ..init.look import look_at
+from ..init.messages import MessageLook, look_at_messages
+from ..init.parts import Question
 from ..init.write import (
     BELIEF_TEXT,
     ENERGY,
@@ -65,7 +66,6 @@ from ..init.write import (
 )
 from ..runners import read_source
 from .fit import USUAL
-from .message_preview import MessageLook, look_at_messages
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
 if TYPE_CHECKING:
@@ -83,10 +83,6 @@ _NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _ELSEWHERE = "choose another place with -o"
 _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/settings.yaml"
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
-_UNREAD_TIME = (
-    ", which looks like the time of the reading: more messages can be read by the stamp, which is when they came. See "
-    "by `quiltstream try` how its times are written, and name it if late readings are to count where they belong"
-)
 _AT_ONCE = (
     "are at a time at which their series has another one, and one in a slot counts: where they are of several kinds or "
     "meters, choose by readings.where, or name the series by what tells them apart"
@@ -117,10 +113,10 @@ _MESSAGE_SOURCE_TEXT = """\
 # Written by `quiltstream init` from a look at {count} of {where}.
 # Of the messages it has names of fields, headers and levels of topics alone; no value of them.
 #   {trying}
-#                                           says what the mapping makes of messages, for your eyes only
+#                                           says what the settings make of messages, for your eyes only
 #   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
 #   quiltstream run --live THIS-FILE
-# Everything in this file is public. docs/settings.md and docs/mappings.md explain every setting.
+# Everything in this file is public. docs/settings.md and docs/messages.md explain every setting.
 
 source: {source}
 
@@ -453,15 +449,21 @@ def from_mqtt(filter_: str, options: Options) -> Guess:
 def _of_filter(
     readings: Mapping[str, Any], filter_: str, levels: Sequence[str], gateway: GatewaySettings
 ) -> dict[str, Any]:
-    """A mapping that takes messages of the filter alone, where the gateway brings others to the same place."""
+    """Settings that take messages of the filter alone, where the gateway brings others to the same place."""
     forward = gateway.forward
-    # a preset has conditions of its own, which others would replace
-    if forward.topics == [filter_] or "preset" in readings:
+    # a recipe has conditions of its own, which others would replace
+    if forward.topics == [filter_] or "recipe" in readings:
         return dict(readings)
     hashed = forward.pseudonyms.level if forward.pseudonyms is not None else ()
-    words = [(at, word) for at, word in enumerate(levels, 1) if word and word not in "+#" and at not in hashed]
-    where = [*({"topic": at, "equals": word} for at, word in words), *readings.get("where", ())]
-    return {**readings, **({"where": where} if where else {})}
+    words = [(at, word) for at, word in enumerate(levels) if word and word not in "+#" and at + 1 not in hashed]
+    where = [f"topic[{at}] == {_raw(word)}" for at, word in words]
+    where += [readings["where"]] if "where" in readings else []
+    return {**readings, **({"where": " && ".join(where)} if where else {})}
+
+
+def _raw(word: str) -> str:
+    """A text in JMESPath."""
+    return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _levels(filter_: str) -> list[str]:
@@ -575,14 +577,15 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         states = edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
     named = name_of(origin.name)
     whole = Readings.model_validate(look.readings)
-    lines = [f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"]
-    text = _MESSAGE_TEMPLATE.format(
+    asked = {one.key.removeprefix("readings."): one for one in look.questions}
+    lines = {key: f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"}
+    opened = lines | {key: _open(key, one) for key, one in asked.items()}
+    template = _MESSAGE_TEMPLATE.replace("{readings}", "{{readings}}").format(
         **shared(named, zone, "jsonl", "releases"),
         where=origin.text,
         count=plural(look.count, "message"),
         trying=origin.trying,
         source=_flow(origin.source),
-        readings="".join([*lines, measured]),
         interval=format_duration(interval),
         interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
         states=states,
@@ -594,8 +597,19 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
         lateness=format_duration(_lateness_us(look)),
         model=_MESSAGE_STAND_IN,
     )
-    load_settings(text)
-    return Guess(text, _message_said(look, whole, zone), gateway=origin.gateway)
+    text, answered = ("".join([*one.values(), measured]) for one in (opened, lines))
+    text, answered = template.replace("{readings}", text), template.replace("{readings}", answered)
+    load_settings(answered)
+    said, questions = _message_said(look, whole, zone), tuple(one.key for one in look.questions)
+    return Guess(text, said, gateway=origin.gateway, answered=answered, questions=questions)
+
+
+def _open(key: str, question: Question) -> str:
+    """A key that is open, with its answers as comments."""
+    answers = "".join(
+        f"  # {key}: {_flow(answer)}{f'  # {meaning}' if meaning else ''}\n" for answer, meaning in question.answers
+    )
+    return f"  # {question.why}\n  {key}: {_flow(OPEN)}\n{answers}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,7 +619,7 @@ class Origin:
     text: str
     name: str  # of the topic, for the names of the query and the domain
     source: dict[str, Any]  # the section ``source`` of the settings
-    trying: str  # the command that tries the mapping on more of them
+    trying: str  # the command that tries the settings on more of them
     gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 
 
@@ -622,20 +636,18 @@ def _lateness_us(look: MessageLook) -> int:
 
 def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:
     """What is said of a look at messages."""
-    zoned = f"; times without an offset are read in {zone}" if look.naive else ""
-    value = "" if whole.value is None else place_text(whole.value)
+    series = f"constant {whole.series.constant}" if isinstance(whole.series, Constant) else whole.series
     late = f"{format_duration(_lateness_us(look))}: readings come up to {said_duration(look.late_us)} after later ones"
     late += (
         "" if look.late_us < DAY_US else ", and so late ones are left out: send readings in the order of their times"
     )
     tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
     said = (
-        ("recognised", look.called),
+        ("recognised", f"recipe {whole.recipe}" if whole.recipe else f"no recipe: {whole.each} is a reading"),
         ("payload", whole.payload + (f", {whole.compression}" if whole.compression else "")),
-        ("series", f"{_said_place(whole.series)}, {look.names:,} seen"),
-        ("time", f"{_said_place(whole.time)}{zoned}"),
-        ("not read", look.unread and f"path {look.unread}{_UNREAD_TIME}"),
-        ("value", f"{value}, {look.unit or NO_UNIT}"),
+        ("series", f"{series}, {look.names:,} seen"),
+        ("time", f"{whole.time}; times without an offset are read in {zone}"),
+        ("value", f"{whole.value}, {look.unit or NO_UNIT}"),
         ("counter", _MESSAGE_COUNTER if look.rises else ""),
         ("at once", f"{percent(look.again)} of the readings {_AT_ONCE}" if look.again > _MANY_AGAIN else ""),
         ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
@@ -644,9 +656,3 @@ def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[
         ("", _OTHER_KINDS if look.passed + look.rejected > look.read else ""),
     )
     return tuple((name, text) for name, text in said if text)
-
-
-def _said_place(place: object) -> str:
-    if place is None:
-        return "as the preset says"
-    return f"constant {place.constant}" if isinstance(place, Constant) else place_text(place)

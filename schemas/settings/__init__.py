@@ -3,11 +3,9 @@
 ``job``, ``gateway``
     the two documents
 ``connectors``, ``mappings``, ``model``
-    sections of a job: sources and sinks, where a message has its reading and which preset, models that a job estimates
-``places``
-    where a part of a reading is, with the operators; connectors and payload formats of other distributions
-``recipes`` (a folder of YAML)
-    presets that are mappings
+    sections of a job: sources and sinks, the columns or expressions of a reading, models that a job estimates
+``recipes``
+    how to read the messages of platforms and devices that are known by name
 ``secrets``
     where keys and passwords are, never what they are; pseudonyms
 ``base``

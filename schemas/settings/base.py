@@ -67,6 +67,7 @@ OPEN = "???"
 #: Settings that earlier versions had, and what replaces each.
 GONE: dict[str, str] = {
     "back": "released rows are read from the job's sink",
+    "readings.preset": "write readings.recipe: NAME; CIM and DSMR are payloads, and Green Button is source.greenbutton",
     "rejects.encrypted": "rejects are counted by reason; read them at the source",
     "model.estimate.every": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
     "model.estimate.change": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
@@ -239,12 +240,9 @@ _VARIANTS = frozenset(
     {
         "MappingFile",
         "RosterColumn",
-        "Expression",
-        "Conditions",
         "str",
         "list[str]",
         "Constant",
-        "Place",
         "Bounds",
         "EstimatedModel",
         "RosterFile",

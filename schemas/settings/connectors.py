@@ -294,9 +294,9 @@ class PubSubSink(ConnectorSection):
 
 
 FileFormat = Literal["parquet", "csv", "jsonl", "avro"]
-SourceFormat = Literal["parquet", "csv", "jsonl", "avro", "json", "nem12", "greenbutton"]
+SourceFormat = Literal["parquet", "csv", "jsonl", "avro", "json", "nem12", "greenbutton", "cim", "dsmr"]
 FILE_FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "jsonl", "avro")
-SOURCE_FORMATS: tuple[SourceFormat, ...] = (*FILE_FORMATS, "json", "nem12", "greenbutton")
+SOURCE_FORMATS: tuple[SourceFormat, ...] = (*FILE_FORMATS, "json", "nem12", "greenbutton", "cim", "dsmr")
 
 #: The connectors by their names in settings: the module with the functions ``source(settings, group)`` and
 #: ``sink(settings, field, given)``, which a job imports; settings are checked without the client of a broker.
@@ -355,6 +355,8 @@ with warnings.catch_warnings():
         json: Paths = Field(default=None, description="documents of JSON, each read as a whole")  # pyright: ignore[reportIncompatibleMethodOverride]
         nem12: Paths = Field(default=None, description="interval meter data of Australia")
         greenbutton: Paths = Field(default=None, description="Green Button feeds (ESPI)")
+        cim: Paths = Field(default=None, description="MeterReadings of CIM (IEC 61968-9)")
+        dsmr: Paths = Field(default=None, description="telegrams of DSMR (P1)")
         stdin: Literal["csv", "jsonl"] | None = Field(
             default=None, description="lines of standard input in this format; only live"
         )

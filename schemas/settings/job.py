@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -46,6 +46,7 @@ from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone fin
 from .connectors import FileSink, FileSource
 from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .mappings import RecipeName
 from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 
@@ -294,13 +295,19 @@ class RosterColumn(Section):
     column: str = Field(description="must be that of readings.series")
 
 
+def _or_text(form: dict[str, Any]) -> None:
+    """A section ``readings`` may be a text."""
+    form["anyOf"].append({"type": "string", "description": "a row-wise SELECT over `files`"})
+
+
 class Settings(Document):
     """A whole job. See ``docs/settings.md``; ``quiltstream schema`` prints the JSON Schema for editors."""
 
     filled: ClassVar[frozenset[str]] = frozenset({"ledger"})
 
     source: FileSource | None = Field(default=None, description="left out where the readings come from a Beam pipeline")
-    readings: Readings | None = None
+    readings: Readings | None = Field(default=None, json_schema_extra=_or_text)
+    recipe: RecipeName | None = Field(default=None, description="the same as readings.recipe")
     slots: Slots
     states: States
     missing: Literal["public", "state"] | Break = "public"
@@ -510,6 +517,17 @@ class Settings(Document):
         if match is None or match[2].startswith(":memory:"):
             return self.ledger
         return f"{match[1]}{self.path(match[2])}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("recipe") is None:
+            return given
+        whole = cast("dict[str, Any]", given)
+        readings = whole.get("readings") or {}
+        if not isinstance(readings, dict) or "recipe" in readings:
+            raise ValueError("recipe is beside readings that say all themselves; leave one of them out")
+        return whole | {"recipe": None, "readings": {"recipe": whole["recipe"], **readings}}
 
     @model_validator(mode="after")
     def _whole(self) -> Settings:

@@ -1,26 +1,18 @@
-"""The section ``readings``: where the parts of a reading are in a file or message, and how they are read.
+"""The section ``readings``: columns of a file, or JMESPath over a message, and how they are read.
 
-Where a part is says a place (:mod:`.places`). This module has the section as a whole: the presets, what of a mapping
-fits what, and which of it a ledger freezes. A recipe is a preset that is a mapping: a file of the folder ``recipes``
-that says, in JMESPath, where the parts are in the messages of a platform or a device, and has some of these messages;
-the settings may name every part otherwise. A published recipe keeps its meaning, because ledgers freeze its name:
-another form of the messages is a recipe of another name.
-
->>> RECIPES["zigbee2mqtt"].readings["time"]
-'last_seen || stamp'
+With ``each`` the source has messages, and the parts of a reading are expressions
+(:mod:`quiltstream.transforms.payloads.expressions` evaluates them); without it they are columns. A recipe
+(:mod:`.recipes`) names such expressions; the settings may say every part otherwise. This module also has what of a
+mapping fits what, and which of it a ledger freezes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal, cast
 
-import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -37,85 +29,16 @@ from pydantic import (
 
 from ..slots import parse_duration
 from .base import Duration, Name, Number, Positive, Section, SettingsError
-from .places import (
-    Condition,
-    Constant,
-    FieldPlace,
-    Place,
-    SeriesPlace,
-    Steps,
-    TimePlace,
-    ValuePlace,
-    column_of,
-    levels_of,
-    parts_of,
-    paths_of,
-    place_text,
-)
+from .recipes import RECIPES
 from .secrets import Pseudonyms
 
 #: Fields that say how the times of the recipe are written: they are of its own ``time`` only.
 _OF_TIME = ("time_unit", "time_format")
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A preset that is a mapping."""
-
-    name: str  # what the settings call it
-    called: tuple[str, ...]  # names under which people search for it
-    about: str  # what it reads, in a sentence or two
-    topic: str  # the topics that its messages are on; empty where that does not matter
-    readings: Mapping[str, Any]  # what it says of ``readings``
-    named: tuple[str, ...]  # what else the settings must name
-    messages: Sequence[Mapping[str, Any]]  # some that it reads, with values of our own: topic, headers, payload
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The parts of a reading that the settings must name."""
-        return tuple(part for part in ("series", "time", "value", *self.named) if part not in self.readings)
-
-
-class _Recipes(Mapping[str, Recipe]):
-    """The recipes by name. A file is read when its recipe is asked for: most jobs use none."""
-
-    def __init__(self) -> None:
-        found = [file for file in files(__package__ or "").joinpath("recipes").iterdir() if file.name.endswith(".yaml")]
-        self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in found))
-        self._read: dict[str, Recipe] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
-
-    def __getitem__(self, name: str) -> Recipe:
-        found = self._read.get(name)
-        if found is None:
-            given = yaml.safe_load(self._files[name].read_text(encoding="utf-8"))
-            found = self._read[name] = Recipe(
-                name=name,
-                called=tuple(given["called"]),
-                about=" ".join(given["about"].split()),
-                topic=given.get("topic", ""),
-                readings=given["readings"],
-                named=tuple(given.get("named", ())),
-                messages=given["messages"],
-            )
-        return found
-
-
-#: The recipes by name.
-RECIPES: Mapping[str, Recipe] = _Recipes()
-
-
 def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
     """The section ``readings`` with what its recipe adds; what the settings say goes before it."""
-    name = given.get("preset")
+    name = given.get("recipe")
     recipe = RECIPES.get(name) if isinstance(name, str) else None
     if recipe is None:
         return given
@@ -128,41 +51,50 @@ def with_recipe(given: dict[str, Any]) -> dict[str, Any]:
     return added | {field: value for field, value in given.items() if value is not None}
 
 
-Payload = Literal["json", "ndjson", "csv", "cbor", "msgpack", "avro", "avro-single"]
+Payload = Literal["json", "ndjson", "csv", "cbor", "msgpack", "avro", "avro-single", "cim", "dsmr"]
 """How the payload of a message is written."""
-
-#: Presets that take the payload apart by a convention of its own, whose values have names.
-NAMED = ("green-button", "cim", "dsmr")
-
-#: Conventions that are known by name: those, and the recipes.
-PRESETS = (*NAMED, *RECIPES)
 
 
 def _known(name: str) -> str:
-    if name not in PRESETS:
-        near = get_close_matches(name, PRESETS, 3)
-        raise ValueError(f"{name!r} is no preset; {'did you mean ' + ' or '.join(near) if near else _SEE_PRESETS}")
+    if name not in RECIPES:
+        near = get_close_matches(name, RECIPES, 3)
+        raise ValueError(f"{name!r} is no recipe; {'did you mean ' + ' or '.join(near) if near else _SEE_RECIPES}")
     return name
 
 
-_SEE_PRESETS = "docs/mappings.md and docs/recipes.md list the presets"
+_SEE_RECIPES = "docs/messages.md lists them"
 
-Preset = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(PRESETS)})]
-"""Conventions that are known by name."""
-
+RecipeName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(RECIPES)})]
+"""The name of a recipe."""
 
 Expression = Annotated[str, Field(min_length=1, max_length=2_000)]
 """A JMESPath expression over a message."""
 
-_Where = Annotated[
-    Annotated[Expression, Tag("Expression")] | Annotated[list[Condition], Field(max_length=20), Tag("Conditions")],
-    Discriminator(lambda given: "Expression" if isinstance(given, str) else "Conditions"),
-]
+
+class Constant(Section):
+    """A name for the only series of a source that has no column of names."""
+
+    constant: Name = Field(description="name of the only series of a source without a column of names")
+
+
+def _form(given: Any) -> str:
+    """Which form of a part is meant, so that a mistake in it is reported as one of that form."""
+    if isinstance(given, (list, tuple)):
+        return "list[str]"
+    if isinstance(given, Constant) or (isinstance(given, dict) and "constant" in given):
+        return "Constant"
+    return "str"
+
+
+_Text = Annotated[str, Tag("str")]
+_Series = Annotated[_Text | Annotated[Constant, Tag("Constant")], Discriminator(_form)]
+_Time = Annotated[_Text | Annotated[list[str], Tag("list[str]")], Discriminator(_form)]
+
 
 #: Settings that only messages have; left out of what is frozen where they are not used.
 MESSAGE_FIELDS = frozenset(
     {
-        "preset",
+        "recipe",
         "payload",
         "series",
         "time",
@@ -181,12 +113,6 @@ MESSAGE_FIELDS = frozenset(
     }
 )
 
-#: Presets whose messages say themselves which series they are of, or may.
-_UNNAMED_VALUE = "green-button"
-
-#: The preset some of whose versions have no time.
-_OWN_TIME = "dsmr"
-
 
 def check_readings(readings: Readings) -> None:
     """Check a mapping as far as it does not depend on the source.
@@ -194,26 +120,19 @@ def check_readings(readings: Readings) -> None:
     Raises:
         ValueError: a part is missing, or does not fit another.
     """
-    preset = readings.preset
-    problems: list[str] = []
-    if preset in NAMED:
-        problems += _named_problems(readings)
-    else:
-        parts = ("series", "time", "value")
-        parts += RECIPES[preset].missing if preset is not None else ()
-        missing = [one for one in dict.fromkeys(parts) if getattr(readings, one) in (None, [])]
-        problems += [
-            f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
-        ]
+    recipe = readings.recipe
+    parts = ("series", "time", "value")
+    parts += RECIPES[recipe].missing if recipe is not None else ()
+    missing = [one for one in dict.fromkeys(parts) if getattr(readings, one) is None]
+    problems = [
+        f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
+    ]
     if readings.ambiguous == "in-order" and readings.until is not None:
         problems.append(
             "readings.ambiguous is in-order, and intervals have not both hours one after the other; set earliest or "
             "latest"
         )
     problems += _expression_problems(readings)
-    if isinstance(readings.time, Place) and readings.time.level is not None:
-        problems.append("readings.time: a level holds no time; name the whole header or key")
-    problems += _misplaced(readings)
     if isinstance(readings.series, Constant) and readings.pseudonyms is not None:
         problems.append(
             "readings.pseudonyms: the only series is named in readings.series, in clear; write a pseudonym there and "
@@ -235,86 +154,13 @@ def check_readings(readings: Readings) -> None:
 def _expression_problems(readings: Readings) -> list[str]:
     """What does not fit JMESPath, which says all of a message where it says ``each``."""
     if readings.each is None:
-        given = [name for name in ("of", "units") if getattr(readings, name) is not None]
-        given += ["where"] if isinstance(readings.where, str) else []
+        given = [name for name in ("of", "units", "where") if getattr(readings, name) is not None]
         return [f"readings.{name} is JMESPath, and readings.each is missing; add it" for name in given]
-    said: dict[str, object] = {"time": readings.time, "value": readings.value}
-    if not isinstance(readings.series, Constant):
-        said["series"] = readings.series
-    said |= {f"attributes.{name}": one for name, one in readings.attributes.items()}
-    problems = [
-        f"readings.{name} is no text; beside readings.each it is JMESPath, for example {_EXAMPLES.get(name, 'room')!r}"
-        for name, one in said.items()
-        if not isinstance(one, str) and getattr(readings, name, one) is not None
-    ]
-    if readings.where and not isinstance(readings.where, str):
-        problems.append('readings.where is a list; beside readings.each it is JMESPath, for example "power != null"')
+    problems: list[str] = []
+    if isinstance(readings.time, list):
+        problems.append("readings.time is a list of columns; beside readings.each it is JMESPath, for example 'stamp'")
     if readings.units is not None and not readings.unit.strip():
         problems.append("readings.unit is missing: the unit that the units in the messages are converted to")
-    return problems
-
-
-_EXAMPLES = {"series": "topic[1]", "time": "stamp", "value": "value"}
-
-
-def _misplaced(readings: Readings) -> list[str]:
-    """Operators that stand at a part of the reading that they are not for."""
-    problems: list[str] = []
-    named = [("series", readings.series), ("time", readings.time), ("value", readings.value)]
-    for name, place in [*named, *((f"attributes.{one}", place) for one, place in readings.attributes.items())]:
-        if name != "time" and any(isinstance(one, Place) and one.stamp for one in parts_of(place)):
-            problems.append("the broker's stamp is a time; name it in readings.time only")
-        if not isinstance(place, Place):
-            continue
-        if place.every is not None and name != "time":
-            problems.append(f"readings.{name}.every is of readings.time only; leave it out")
-        if (place.unit is not None or place.sum is not None) and name != "value":
-            problems.append(f"readings.{name}: unit and sum are of readings.value only")
-        if place.join is not None and name in {"time", "value"}:
-            problems.append(f"readings.{name}.join makes a name; {name} is none")
-        if place.unit is not None and not readings.unit.strip():
-            problems.append("readings.unit is missing: the unit that the units in the messages are converted to")
-    return problems
-
-
-def _named_time_problems(readings: Readings) -> list[str]:
-    """What does not fit the time of such a preset: only telegrams of DSMR may lack one of their own."""
-    time = readings.time
-    if time is None:
-        return []
-    if readings.preset != _OWN_TIME or not isinstance(time, Place):
-        return [f"readings.time is set, and preset {readings.preset} has its own; leave it out"]
-    if time.is_plain and time.steps is None:
-        return []
-    return [
-        f"readings.time is {time.text}; under preset {readings.preset}, for telegrams that have no stamp, it is the "
-        "broker's stamp, a header or the key"
-    ]
-
-
-def _named_problems(readings: Readings) -> list[str]:
-    """What does not fit a preset that takes the payload apart by its own convention."""
-    problems: list[str] = []
-    preset = readings.preset
-    if readings.payload != "json":
-        problems.append(f"readings.payload is {readings.payload}, and preset {preset} has its own; leave it out")
-    problems += _named_time_problems(readings)
-    if readings.time_format is not None or readings.time_unit != "s":
-        problems.append(f"readings.time_unit or time_format is set, and preset {preset} has its own; leave it out")
-    if readings.value is None and preset != _UNNAMED_VALUE:
-        problems.append(f"readings.value is missing: the name that the value has under preset {preset}")
-    if readings.where:
-        problems.append(f"readings.where is of mappings, and preset {preset} has its own; leave it out")
-    if isinstance(readings.value, Place):
-        problems.append(f"readings.value is {readings.value.text}; under preset {preset} it is a name, in plain text")
-    for name, place in (("series", readings.series), *(readings.attributes.items())):
-        if isinstance(place, str) or (
-            isinstance(place, Place) and (place.steps is not None or place.stamp or not place.is_plain)
-        ):
-            problems.append(
-                f"readings.{name} is {place_text(place)!r}; under preset {preset} it is a topic level, a header or "
-                "the key"
-            )
     return problems
 
 
@@ -323,10 +169,10 @@ def _net(given: Any) -> Any:
 
 
 def check_message(readings: Readings, group: str | None) -> None:
-    """Check the paths of a mapping: plain strings become paths only where the source has messages.
+    """Check a mapping of messages.
 
     Raises:
-        ValueError: a plain string is no path, or two paths run over different arrays.
+        ValueError: it has what only files have, or names no readings in a message.
     """
     if readings.ambiguous == "in-order":
         raise ValueError(
@@ -334,66 +180,28 @@ def check_message(readings: Readings, group: str | None) -> None:
             "earliest or latest"
         )
     if readings.select is not None:
-        raise ValueError("readings is a SELECT, which reads files, and the source has messages; name places in them")
+        raise ValueError("readings is a SELECT, which reads files, and the source has messages: write readings.each")
     if readings.cell == "rank" or (readings.length is not None and readings.length_us is None):
         word = "cell" if readings.cell == "rank" else "length"
         raise ValueError(f"readings.{word} names a column, and the source has messages; leave it out")
-    if readings.preset in NAMED or readings.each is not None:
-        if group is not None and group not in readings.attributes:
-            raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
-        return
-    if isinstance(readings.time, list):
-        raise ValueError("readings.time is a list of columns, which only files have; name one place")  # noqa: TRY004 - a setting
-    levels_of(payload_paths(readings, group))
-    parts = [steps for name in ("series", "time", "value") for steps in _paths_at(name, getattr(readings, name))]
-    deepest = len(levels_of(parts))
-    for number, one in enumerate(readings.conditions):
-        path = one.place.steps
-        if path is not None and len(levels_of([path])) > deepest:
-            raise ValueError(
-                f"readings.where[{number}] is {one.place.text}, which runs over an array that neither series, time nor "
-                "value runs over, so a reading would come once for each element that it holds for; ask for one "
-                "element ([0]), or for a field outside the array"
-            )
-
-
-def payload_paths(readings: Readings, group: str | None) -> list[Steps]:
-    """The paths in the payload that a mapping names.
-
-    Raises:
-        ValueError: a plain string is no path.
-    """
-    places: dict[str, object] = {f"readings.{name}": getattr(readings, name) for name in ("series", "time", "value")}
-    if group is not None:
-        places["group_by"] = readings.attributes.get(group, group)
-    places |= {f"readings.where[{number}]": one.place for number, one in enumerate(readings.conditions)}
-    return [steps for setting, place in places.items() for steps in _paths_at(setting, place)]
-
-
-def _paths_at(setting: str, place: object) -> list[Steps]:
-    try:
-        return paths_of(place)
-    except ValueError as error:
-        raise ValueError(f"{setting}: {error}") from None
+    if readings.each is None:
+        raise ValueError(
+            "readings.each is missing: JMESPath to what is a reading in a message, for example payload; series, time "
+            "and value begin there"
+        )
+    if group is not None and group not in readings.attributes:
+        raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
 
 
 def columns_problems(readings: Readings) -> list[str]:
     """What a file cannot serve, one line for every setting."""
     problems = [
         f"readings.{name} is set, and only messages have it; the source is files: leave it out"
-        for name in ("preset", "avro_schemas", "attributes", "where", "each", "compression", "columns")
+        for name in ("recipe", "avro_schemas", "attributes", "each", "compression", "columns")
         if getattr(readings, name)
     ]
     if readings.payload != "json":
         problems.append("readings.payload is set, and the source is files, whose format says how they are written")
-    for name in ("series", "time", "value"):
-        place = getattr(readings, name)
-        if place is None or isinstance(place, (Constant, list)) or column_of(place) is not None:
-            continue
-        problems.append(
-            f"readings.{name} is {place_text(place)}, and the source is files, which have columns: write the column's "
-            "name (Avro files of messages have places too: docs/mappings.md)"
-        )
     return problems
 
 
@@ -414,7 +222,7 @@ class Readings(Section):
         max_length=20_000,
         description="a row-wise SELECT over `files` that makes series, time and value; readings may be this text",
     )
-    preset: Preset | None = Field(default=None, description="a convention of messages that is known by name")
+    recipe: RecipeName | None = Field(default=None, description="messages of a platform or device, known by its name")
     payload: Payload = Field(default="json", description="how the payload of a message is written")
     compression: Literal["gzip"] | None = Field(
         default=None, description="how the payload of a message is packed; unpacked it has at most max_bytes"
@@ -425,18 +233,16 @@ class Readings(Section):
         description="names of the columns of csv payloads; left out: the first line of each has them",
     )
     delimiter: Literal[",", ";", "\t", "|"] = Field(default=",", description="between the columns of csv payloads")
-    series: SeriesPlace | None = Field(
+    series: _Series | None = Field(
         default=None,
-        description="column with the name of the meter or wearer, {constant: NAME}, or a place in a message; "
-        "needed, as time and value are, unless a preset says where it is",
+        description="column with the name of the meter or wearer, {constant: NAME}, or JMESPath in a message; needed, "
+        "as time and value are, unless a recipe says it",
     )
-    time: TimePlace | None = Field(
+    time: _Time | None = Field(
         default=None,
-        description="column with the event time, or a place in a message; several columns are joined with a blank",
+        description="column with the event time, or JMESPath in a message; several columns are joined with a blank",
     )
-    value: ValuePlace | None = Field(
-        default=None, description="column with the measured value, a place in a message, or its name under a preset"
-    )
+    value: str | None = Field(default=None, description="column with the measured value, or JMESPath in a message")
     until: Name | None = Field(
         default=None,
         description="column with the end of an interval that begins at time, of labels: each slot has the label that "
@@ -461,12 +267,12 @@ class Readings(Section):
     cell: Literal["latest", "rank"] = Field(
         default="latest", description="of two readings of a slot the latest counts, or that with the higher column rank"
     )
-    attributes: dict[Name, FieldPlace] = Field(
-        default_factory=dict[Name, FieldPlace], description="names for places in a message that group_by may name"
+    attributes: dict[Name, Expression] = Field(
+        default_factory=dict[Name, Expression], description="names for JMESPath in a message that group_by may name"
     )
-    where: _Where = Field(
-        default_factory=list[Condition],
-        description="what messages and elements of arrays are read; the others are passed over, which is no reject",
+    where: Expression | None = Field(
+        default=None,
+        description="JMESPath that holds for messages and elements that are read; others are passed over, no reject",
     )
     each: Expression | None = Field(
         default=None,
@@ -510,7 +316,7 @@ class Readings(Section):
 
     @field_validator("time")
     @classmethod
-    def _time(cls, value: str | list[str] | Place | None) -> str | list[str] | Place | None:
+    def _time(cls, value: str | list[str] | None) -> str | list[str] | None:
         if value is not None and not value:
             raise ValueError("name at least one column")
         return value
@@ -536,7 +342,7 @@ class Readings(Section):
         """
         # the field has an underscore, and the setting none
         said = {f"{name}_" if name == "register" else name: value for name, value in handler(self).items()}
-        added = _said_by(self.preset) if self.preset in RECIPES else {}
+        added = {} if self.recipe is None else _said_by(self.recipe)
         if "register" in added and self.register_ == Meter.model_validate(added["register"]):
             said.pop("register_", None)
         if "time" in added and said.get("time") == added["time"]:
@@ -569,17 +375,11 @@ class Readings(Section):
             return None
 
     @property
-    def conditions(self) -> list[Condition]:
-        """The conditions of a mapping by places."""
-        return [] if isinstance(self.where, str) else self.where
-
-    @property
     def time_columns(self) -> tuple[str, ...]:
         """The columns of the event time."""
         if isinstance(self.time, list):
             return tuple(self.time)
-        column = column_of(self.time)
-        return () if column is None else (column,)
+        return () if self.time is None else (self.time,)
 
     def check_columns(self) -> None:
         """See whether a file can serve the mapping.

@@ -23,7 +23,7 @@ from quiltstream.transforms.aggregate.release import Tally
 from quiltstream.transforms.completeness import WindowEnd
 from quiltstream.transforms.sources.progress import Activity, PartitionState
 
-READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "kwh"}}
+READINGS = {"each": "payload", "series": "meter", "time": "ts", "time_unit": "ms", "value": "kwh"}
 
 SOURCES: dict[str, dict[str, Any]] = {
     "kafka": {"kafka": {"servers": "127.0.0.1:1", "topic": "meters"}},

@@ -157,10 +157,11 @@ def own(tmp_path: Path, **gateway: Any) -> tuple[list[str], dict[str, Any]]:
     job = {
         "source": {"kafka": {"servers": "kafka:9092", "topic": "t"}},
         "readings": {
-            "series": {"topic": 2},
-            "time": {"path": "t"},
+            "each": "payload",
+            "series": "topic[1]",
+            "time": "t",
             "time_unit": "s",
-            "value": {"path": "w"},
+            "value": "w",
             "unit": "W",
         },
         "slots": {"interval": "1h"},

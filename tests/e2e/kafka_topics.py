@@ -12,7 +12,7 @@ import polars as pl
 from .kafka import KafkaBroker
 from .live_bench import Bench, truth
 
-READINGS = {"series": {"path": "series"}, "time": {"path": "time"}, "value": {"path": "value"}, "time_unit": "us"}
+READINGS = {"each": "payload", "series": "series", "time": "time", "value": "value", "time_unit": "us"}
 
 
 class TopicBench:

@@ -39,9 +39,10 @@ def test_init_writes_settings_from_a_topic_and_commits_no_offsets(kafka: KafkaBr
     read = read_settings(settings)
     assert read.readings is not None
     assert read.readings.model_dump(mode="json", exclude_defaults=True) == {
-        "series": {"path": "meterId"},
-        "time": {"path": "time"},
-        "value": {"path": "power"},
+        "each": "payload",
+        "series": "meterId",
+        "time": "time",
+        "value": "power",
     }
     assert read.slots.interval == "15min"
     tried = json.loads(call("try", "--json", settings, "--from-topic", "20").out)
@@ -89,7 +90,7 @@ def test_init_from_mqtt_messages_writes_a_gateway_and_a_job_that_run(
         words = ("--broker", f"127.0.0.1:{mosquitto.port}", "--messages", "60", "--seconds", "30", "-o", settings)
         done = call("init", "--from-mqtt", "tele/#", *words)
         assert done.code == 0, done.err
-        assert done.said("preset tasmota")
+        assert done.said("recipe tasmota")
         gateway = GatewayProcess(yaml.safe_load((tmp_path / "gateway.yaml").read_text(encoding="utf-8")))
         try:
             gateway.start("subscribed to")

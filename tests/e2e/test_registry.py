@@ -94,9 +94,9 @@ def record(name: str, value: float) -> dict[str, Any]:
     return {"series": name, "time": ORIGIN + int(value), "value": value}
 
 
-def follow(schemas: RegistrySchemas, broker: FakeBroker, topic: str, inside: str = "") -> KafkaReader:
+def follow(schemas: RegistrySchemas, broker: FakeBroker, topic: str, each: str = "payload") -> KafkaReader:
     """A reader of a topic, as a job makes it."""
-    names = {one: {"path": inside + one} for one in ("series", "time", "value")}
+    names = {"each": each} | {one: one for one in ("series", "time", "value")}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=schemas)
     return KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)
@@ -243,7 +243,7 @@ def test_confluents_deserializer_reads_the_rows_and_all_workers_send_the_same_by
     assert _numbers_in(broker, topic) == [version["id"]]
     assert len(_numbers(confluents, subject)) == 2
     # the source of another job reads them
-    names = {"series": {"path": "release_id"}, "time": {"path": "window_start"}, "value": {"path": "members"}}
+    names = {"each": "payload", "series": "release_id", "time": "window_start", "value": "members"}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=RegistrySchemas(registry.url, client=made))
     reader = KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.mappings import RECIPES, Readings
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.recipes import RECIPES
 from quiltstream.transforms.payloads import PayloadDecoder, expressions
 
 from ..pipelines.jobs import HOMES, call, job, readings
@@ -235,6 +236,6 @@ def test_a_ledger_refuses_a_text_that_reads_otherwise(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("name", RECIPES)
 def test_another_outcome_of_a_recipes_samples_has_another_digest(name: str) -> None:
     said = yaml.safe_load((Path(__file__).parent / "messages" / f"{name}.yaml").read_text(encoding="utf-8"))
-    one = Readings.model_validate({"preset": name, **said.get("settings", {})})
+    one = Readings.model_validate({"recipe": name, **said.get("settings", {})})
     other = one.model_copy(update={"series": "'other'"})
     assert expressions.digest(one) == expressions.digest(one.model_copy()) != expressions.digest(other)

@@ -27,7 +27,7 @@ _LF, _CR, _QUOTE, _OPEN, _CLOSE, _BRACKET = 10, 13, 34, 123, 125, 91
 _DEEPEST = 600
 
 #: Bytes of a document, which is held as a whole.
-_LARGEST_DOCUMENT = 1 << 26
+LARGEST_DOCUMENT = 1 << 26
 
 
 def keys_of(stream: BinaryIO, path: str) -> list[str] | None:
@@ -49,23 +49,23 @@ def json_line_rows(stream: BinaryIO, path: str, layout: Layout, columns: Columns
         parts = block.data.split(b"\n")[:-1] if block.data else [b"!"]
         found = [(number, object_of(one)) for number, one in enumerate(parts, block.first_line) if one.strip()]
         names = names or list(dict.fromkeys(key for _, one in found for key in one or {}))
-        yield _of_objects(found, names)
+        yield rows_of_objects(found, names)
 
 
 def document_rows(stream: BinaryIO, path: str) -> Iterator[RawRows]:
     """A document: the elements of an array, or one object."""
-    data = read_text(stream, path, _LARGEST_DOCUMENT + 1)
-    if len(data) > _LARGEST_DOCUMENT:
-        raise SourceFileError(f"file {path} is a document of over {_LARGEST_DOCUMENT:,} bytes; write it as JSON Lines")
+    data = read_text(stream, path, LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise SourceFileError(f"file {path} is a document of over {LARGEST_DOCUMENT:,} bytes; write it as JSON Lines")
     found = _value_of(data.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
         raise SourceFileError(f"file {path} is no document of JSON; check that it is whole")
     elements = enumerate(found if isinstance(found, list) else [found], 1)
     objects = [(at, one if isinstance(one, dict) else None) for at, one in elements]
-    yield _of_objects(objects, list(dict.fromkeys(key for _, one in objects for key in one or {})))
+    yield rows_of_objects(objects, list(dict.fromkeys(key for _, one in objects for key in one or {})))
 
 
-def _of_objects(found: list[tuple[int, dict[str, Any] | None]], names: list[str]) -> RawRows:
+def rows_of_objects(found: list[tuple[int, dict[str, Any] | None]], names: list[str]) -> RawRows:
     """Numbered objects with all their columns."""
     objects = [one for _, one in found if one is not None]
     columns = {name: pa.array([_text(one.get(name)) for one in objects], pa.utf8()) for name in names}

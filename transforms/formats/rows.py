@@ -28,14 +28,11 @@ from ...schemas.readings import (
     RejectReason,
 )
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Readings
-from ...schemas.settings.places import Constant, column_of
+from ...schemas.settings.mappings import Constant, Readings
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace
 from ..common.batches import (
-    HIGHEST_US,
-    LOWEST_US,
     Bools,
     Floats,
     Ints,
@@ -317,9 +314,9 @@ class Columns:
         readings.check_columns()
         length = readings.length if readings.length_us is None else None
         return cls(
-            column_of(readings.series),
+            readings.series if isinstance(readings.series, str) else None,
             readings.time_columns,
-            column_of(readings.value) or "",
+            readings.value or "",
             group,
             until=readings.until,
             length=length,
@@ -427,8 +424,6 @@ class RawRows:
     columns: dict[str, pa.Array]  # arrays by name, n rows each, of any type
     positions: Ints  # line or row numbers from 1, shape (n,)
     malformed: Ints  # positions of what could not be parsed, shape (m,)
-    # how much later than its time each row is, microseconds, shape (n,); ``None`` where none is
-    shift: Ints | None = None
 
     @classmethod
     def lost(cls, malformed: Ints) -> RawRows:
@@ -598,10 +593,6 @@ class RowDecoder:
             names, codes = series.dictionary.to_pylist(), series.indices.to_numpy(zero_copy_only=False)
             order = partial(self._order.second, names, codes)
         times, problems = self._times.read([raw.columns[one] for one in self.columns.times], order)
-        if raw.shift is not None:
-            times = times + raw.shift
-            outside = (times < LOWEST_US) | (times > HIGHEST_US)
-            problems = [*problems, Problem(outside, RejectReason.UNPARSABLE_TIME)]
         if self._live_clocks:
             unset = (times >= 0) & (times < _YEAR_1971_US)
             for one in problems:

@@ -1,15 +1,11 @@
-"""Payloads of messages to readings: a source of messages uses ``decoder``, which also explains a mapping.
+"""Payloads of messages to readings: a source of messages uses ``decoder``, which also tries settings on messages.
 
 ``messages``, ``columns``
-    what a broker hands over, and what a payload format makes of it
-``expressions``
-    the mappings of the settings by JMESPath, and the recipes
-``mapped``
-    the mappings of the settings: arrays, conditions, operators
+    what a broker hands over, and the readings in it as columns
+``expressions``, ``units``
+    readings by the JMESPath of the settings or of a recipe, in one unit
 ``parsing``, ``avro``
     forms of payloads
-``presets``
-    the formats of platforms, and increments of cumulative registers
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ A step over an array, and an argument of a function, is counted: a document has 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -31,24 +32,13 @@ from jmespath import exceptions, functions, parser, visitor
 
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import RECIPES, Readings
-from ...schemas.settings.places import Constant
+from ...schemas.settings.mappings import Constant, Readings
+from ...schemas.settings.recipes import RECIPES
 from ..common.batches import Ints
-from .columns import (
-    FIELDS,
-    Repeated,
-    RowList,
-    Rows,
-    differing,
-    instant_of,
-    last_header,
-    text_of,
-    topics,
-    whole_text,
-)
-from .mapped import UNREADABLE, converted, from_base64, from_json, joined, with_point
-from .messages import Messages
-from .parsing import Parsed, parse_json
+from .columns import Rows
+from .messages import Messages, instant_of, last_header, text_of, topics, whole_text
+from .parsing import Parsed, parse_json, parse_json_text
+from .units import FIELDS, converted, differing
 
 CASES = Path(__file__).with_name("expression_cases.yaml")
 
@@ -69,13 +59,25 @@ SAMPLED_US = 1_767_614_400_000_000
 #: A node of an expression, as the library has it.
 Node = Any
 #: From payloads, and the numbers of their messages, to what they hold.
-Parse = Callable[[Sequence[bytes], Sequence[int]], Sequence[Parsed]]
+Parse = Callable[[Sequence[bytes], Sequence[int]], Parsed]
+
+#: A longer part of a joined name is none: a message could repeat it for each of its readings.
+LONGEST_PART = 200
 
 
-def _readable(found: Any) -> Any:
-    if found is UNREADABLE:
-        raise ValueError("it cannot be unpacked")
-    return found
+def joined(parts: Sequence[Any]) -> Any:
+    """The parts with ``/`` between them, null if one is missing; different parts never make one name.
+
+    A slash inside one of several parts is ``~1`` and a tilde ``~0``, as in JSON Pointer (RFC 6901, section 3).
+    """
+    if any(one is None or one == "" for one in parts):
+        return None
+    if not all(type(one) is int or (type(one) is str and len(one) <= LONGEST_PART) for one in parts):
+        return []
+    texts = [str(one) for one in parts]
+    if len(texts) > 1:
+        texts = [one.replace("~", "~0").replace("/", "~1") for one in texts]
+    return _short("/".join(texts))
 
 
 class Functions(functions.Functions):
@@ -84,7 +86,7 @@ class Functions(functions.Functions):
     @functions.signature({"types": ["array"]})
     def _func_name(self, parts: Any) -> Any:
         """Texts and whole numbers as one name, with ``/`` between them; null if one of them is missing."""
-        return joined(tuple(parts))
+        return joined(parts)
 
     @functions.signature({"types": ["array"]})
     def _func_elements(self, array: Any) -> Any:
@@ -98,13 +100,15 @@ class Functions(functions.Functions):
 
     @functions.signature({"types": []})
     def _func_json(self, text: Any) -> Any:
-        """What a text of JSON holds."""
-        return _readable(from_json(text))
+        """What a text of JSON holds; what is no text any more stays, and of a blank text nothing is."""
+        if text is None or type(text) in {dict, list}:
+            return text
+        return parse_json_text(text) if text.strip() else None
 
     @functions.signature({"types": []})
     def _func_base64(self, text: Any) -> Any:
         """The text that a text of Base64 holds."""
-        return _readable(from_base64(text))
+        return None if text is None else base64.b64decode(text, validate=True).decode("utf-8")
 
     @functions.signature({"types": ["object"]})
     def _func_zip(self, arrays: Any) -> Any:
@@ -291,7 +295,7 @@ class Expressions:
         self.needs_payload = "payload" in named or whole
         self._beside = [name for name in NAMES[1:] if name in named or whole]
         self._has_units, self._has_group = readings.units is not None, group is not None
-        self._wanted, self._decimal = readings.unit.strip(), "."
+        self._wanted = readings.unit.strip()
         # fields of units that the settings look at themselves
         self._apart = _all_names(trees["series"]) & FIELDS
         chosen = [self._each, *where, *([] if self._of is None else [self._of])]
@@ -315,8 +319,7 @@ class Expressions:
         if not self.needs_payload:
             return [self._made(messages, Parsed([None] * len(kept), kept, bad), beside)]
         payloads: list[Any] = [messages.payloads[number] for number in kept]
-        found = [self._made(messages, one, beside) for one in parse(payloads, kept)]
-        return [*found, RowList(bad=bad).rows()] if bad else found
+        return [self._made(messages, parse(payloads, kept), beside), *([Rows(bad=bad)] if bad else [])]
 
     def _all_beside(self, messages: Messages, chosen: list[int]) -> dict[int, dict[str, Any]]:
         """What stands beside the payload of each message, as far as it is asked for."""
@@ -342,32 +345,29 @@ class Expressions:
         return {one: dict(zip(columns, values, strict=True)) for one, values in zip(chosen, each, strict=True)}
 
     def _made(self, messages: Messages, documents: Parsed, beside: dict[int, dict[str, Any]]) -> Rows:
-        rows = RowList(bad=dict(documents.bad))
-        more: list[list[Any]] = []
-        objects, whose = list[tuple[Any, ...]](), list[int]()
-        visit, parts = self._interpreter.visit, self._parts
+        bad, whose, parts = dict(documents.bad), list[int](), list[list[Any]]()
+        objects, said = list[tuple[Any, ...]](), list[int]()
+        interpreter, visit, tree = self._interpreter, self._interpreter.visit, self._parts
+        payloads, passed = messages.payloads, 2
         for number, document in zip(documents.message, documents.values, strict=True):
-            self._interpreter.left = _STEPS + STEPS_A_BYTE * len(messages.payloads[number] or b"")
+            interpreter.left = _STEPS + STEPS_A_BYTE * len(payloads[number] or b"")
             try:
-                scopes = list(self._scopes({"payload": document} | beside[number]))
-                found = [visit(parts, one) for one in scopes]
+                scopes = list(self._scopes({"payload": document, **beside[number]}))
+                found = [visit(tree, one) for one in scopes]
                 if not self._has_units and len(scopes) > 1:
                     objects += [self._saying(one) for one in scopes]
-                    whose += [number] * len(scopes)
+                    said += [number] * len(scopes)
             except Exception:  # noqa: BLE001 - whatever it raises is about this document alone, and may quote it
-                rows.bad.setdefault(number, RejectReason.MALFORMED_ROW)
+                bad.setdefault(number, RejectReason.MALFORMED_ROW)
                 continue
-            for series, time, value, *rest in found:
-                if value is not _PASSED:
-                    rows.add(number, _short(series), time, value)
-                    more.append(rest)
-        made = self._in_one_unit(rows, more)
-        mixed = self._mixed(objects, np.array(whose, dtype=np.int64)) if objects else set[int]()
-        if not mixed:
-            return made
+            found = [one for one in found if one[passed] is not _PASSED]
+            parts += found
+            whose += [number] * len(found)
+        mixed = self._mixed(objects, np.array(said, dtype=np.int64)) if objects else set[int]()
         for number in sorted(mixed):
-            made.bad.setdefault(number, RejectReason.MIXED_UNITS)
-        return made.filtered(~np.isin(made.message, sorted(mixed)))
+            bad.setdefault(number, RejectReason.MIXED_UNITS)
+        rows = self._in_one_unit(whose, parts, bad)
+        return rows.without(np.isin(rows.message, sorted(mixed))) if mixed else rows
 
     def _scopes(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """What the expressions of each reading begin at."""
@@ -387,21 +387,18 @@ class Expressions:
                 if all(interpreter.holds(one, scope) for one in self._row):
                     yield scope
 
-    def _in_one_unit(self, rows: RowList, more: list[list[Any]]) -> Rows:
-        made = rows.rows()
-        if self._has_group:
-            groups = Repeated([_short(one[-1]) for one in more], np.arange(len(more)))
-            made = Rows(made.message, made.series, made.times, made.values, groups, made.bad)
+    def _in_one_unit(self, whose: list[int], parts: list[list[Any]], bad: dict[int, RejectReason]) -> Rows:
+        if not parts:
+            return Rows(bad=bad)
+        series, times, values, *more = zip(*parts, strict=True)
+        groups = [_short(one) for one in more[-1]] if self._has_group else None
+        rows = Rows(whose, [_short(one) for one in series], times, values, groups, bad)
         if not self._has_units:
-            if self._decimal == ".":
-                return made
-            values = [with_point(one, self._decimal) for one in rows.values]
-            return Rows(made.message, made.series, made.times, values, made.groups, made.bad)
-        values, other = converted(rows.values, [one[0] for one in more], self._wanted, self._decimal)
-        for number in np.unique(made.message[other]).tolist():
-            made.bad.setdefault(number, RejectReason.MIXED_UNITS)
-        made = Rows(made.message, made.series, made.times, values, made.groups, made.bad)
-        return made.filtered(~other) if other.any() else made
+            return rows
+        rows.values, other = converted(list(values), list(more[0]), self._wanted)
+        for number in np.unique(np.array(whose)[other]).tolist():
+            bad.setdefault(number, RejectReason.MIXED_UNITS)
+        return rows.without(other)
 
     def _saying(self, scope: dict[str, Any]) -> tuple[Any, ...]:
         """The objects around a value, any of which may say a unit."""
@@ -470,9 +467,9 @@ def digest(readings: Readings) -> str:
     """
     language = json.dumps([outcome_of(one["expression"], one["given"]) for one in cases()])
     found = hashlib.blake2b(language.encode(), digest_size=16)
-    samples = samples_of(readings.preset)
-    made = Expressions(readings, None).rows(samples, list(range(len(samples))), lambda *given: [parse_json(*given)])
-    for rows in made:
+    samples = samples_of(readings.recipe)
+    for rows in Expressions(readings, None).rows(samples, list(range(len(samples))), parse_json):
         bad = sorted((number, reason.value) for number, reason in rows.bad.items())
-        found.update(repr((rows.message.tolist(), rows.series, rows.times, rows.values, bad)).encode())
+        made = zip(rows.message, rows.series, rows.times, rows.values, strict=True)
+        found.update(repr((list(made), bad)).encode())
     return found.hexdigest()

@@ -1,10 +1,10 @@
-r"""Payloads to plain values: JSON, lines of JSON, CSV, CBOR, MessagePack and XML.
+r"""Payloads to plain values: JSON, lines of JSON, CSV, CBOR, MessagePack, CIM and DSMR.
 
-Each document becomes plain values, so that paths mean the same in every format. A line that cannot be read makes its
-message a reject; its other lines count. All formats take time in proportion to the payload.
+Each document becomes plain values, so that expressions mean the same in every format. A line that cannot be read makes
+its message a reject; its other lines count. All formats take time in proportion to the payload.
 
 >>> parse_ndjson([b'{"kw": 1}\n{"kw": 2}'], [7])
-Parsed(values=[{'kw': 1}, {'kw': 2}], message=[7, 7], bad={}, stamps=None)
+Parsed(values=[{'kw': 1}, {'kw': 2}], message=[7, 7], bad={})
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
-from xml.etree.ElementTree import TreeBuilder
 
-import numpy as np
-import numpy.typing as npt
 import orjson
-import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
+from ..readings.meters import check_xml, cim, telegram, telegrams
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +37,6 @@ class Parsed:
     values: list[Any] = field(default_factory=list[Any])
     message: list[int] = field(default_factory=list[int])
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
-    stamps: pa.DataType | None = None  # what integers at the path of the time are; ``None`` if the settings say it
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedColumns:
-    """What some payloads hold that are parsed already."""
-
-    # the parts of the readings that are in the payloads, one entry for each reading, shape (n,)
-    columns: dict[str, pa.Array]
-    message: list[int]  # the number of each message
-    at: npt.NDArray[np.int64]  # place of each reading's message among these, shape (n,)
 
 
 #: Numbered payloads to what they hold.
@@ -155,31 +141,6 @@ def cbor_parser() -> Parser:
         return value
 
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
-#: Characters of the name of a namespace. A few bytes of an element repeat all of it.
-_LONGEST_NAMESPACE = 200
-
-
-def xml_parser(preset: str, read: Callable[[Any], Any]) -> Parser:
-    """The parser of XML, which has no definitions of its own: a few bytes of them can stand for endless work."""
-    try:
-        from defusedxml import ElementTree  # noqa: PLC0415 - of the extra
-    except ImportError:
-        raise SettingsError(f"preset {preset} needs defusedxml; install quiltstream[formats]") from None
-
-    def parse(payload: bytes) -> Any:
-        parser: Any = ElementTree.XMLParser(target=TreeBuilder(), forbid_dtd=True)
-        parser.parser.StartNamespaceDeclHandler = _namespace
-        parser.feed(payload)
-        return read(parser.close())
-
-    return lambda payloads, numbers: parse_each(payloads, numbers, parse)
-
-
-def _namespace(_prefix: str | None, name: str | None) -> None:
-    if name is not None and len(name) > _LONGEST_NAMESPACE:
-        raise ValueError("a long namespace")
 
 
 def _as_it_is(value: Any, _immutable: bool) -> Any:
@@ -296,3 +257,25 @@ def msgpack_parser() -> Parser:
         )
 
     return lambda payloads, numbers: parse_each(payloads, numbers, parse)
+
+
+def cim_parser() -> Parser:
+    """The parser of documents of CIM, each an array of values."""
+    check_xml("CIM payloads")
+    return lambda payloads, numbers: parse_each(payloads, numbers, cim)
+
+
+def parse_dsmr(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
+    """Parse telegrams of DSMR, of which a message may have several, each for itself."""
+    return _several(payloads, numbers, _telegrams)
+
+
+def _telegrams(payload: bytes) -> Iterator[Any]:
+    broken = False
+    for one in telegrams(payload):
+        try:
+            yield telegram(one)
+        except ValueError:
+            broken = True
+    if broken:
+        raise ValueError("a bad telegram")

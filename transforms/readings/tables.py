@@ -7,6 +7,8 @@ types. What is no row, such as a line with another number of fields, is malforme
     one document: an array is a row an element, an object one row (``unnest(results::json[])`` makes rows of its array)
 ``nem12``
     interval meter data of Australia: ``nmi register unit time length value quality``; its clock is UTC+10 all year
+``cim``, ``dsmr``
+    what :mod:`.meters` makes of documents and telegrams; of the latter the codes of the first block are the columns
 ``greenbutton``
     ESPI interval readings in Atom feeds: ``usage_point uom flow time length value quality``, the power of ten applied
 """
@@ -14,6 +16,7 @@ types. What is no row, such as a line with another number of fields, is malforme
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -24,9 +27,10 @@ from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as json_files
 from ..formats import parquet as parquet_files
-from ..formats.lines import Layout, text_blocks
+from ..formats.lines import Layout, read_text, text_blocks
 from ..formats.paths import SourceFileError, open_bytes, open_text
 from ..formats.rows import Columns, RawRows
+from .meters import check_xml, cim, telegram, telegrams
 
 _UTC = pa.timestamp("us", tz="UTC")
 _BATCH_ROWS = 1 << 14
@@ -160,11 +164,45 @@ def _lines(stream: BinaryIO, path: str, layout: Layout) -> Iterator[tuple[int, s
             yield number, line.decode("utf-8", "replace").strip()
 
 
+def cim_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:  # noqa: ARG001 - as the others
+    """Values of a document of CIM."""
+    check_xml("source.cim: files")
+    try:
+        found = cim(read_text(stream, path, json_files.LARGEST_DOCUMENT))
+    except Exception as error:  # noqa: BLE001 - whatever a parser raises may quote the document
+        raise SourceFileError(f"file {path} has no CIM MeterReadings ({type(error).__name__})") from None
+    yield json_files.rows_of_objects(list(enumerate(found, 1)), list(found[0]) if found else [])
+
+
+#: Bytes of a telegram.
+_LONGEST_TELEGRAM = 1 << 16
+
+
+def dsmr_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:
+    """Telegrams of DSMR by the numbers of their first lines; a bad one is malformed."""
+    names: list[str] | None = None
+    rest, line = b"", 1
+    for block in itertools.chain(text_blocks(stream, path, layout.block_bytes), [None]):
+        whole = list(telegrams(rest + block.data)) if block is not None else [rest]
+        rest = whole.pop() if block is not None and len(whole[-1]) < _LONGEST_TELEGRAM else b""
+        found = list[tuple[int, dict[str, Any] | None]]()
+        for one in whole:
+            try:
+                found.append((line, dict(telegram(one))))
+            except ValueError:
+                found += [(line, None)] if one.strip() else []
+            line += one.count(b"\n")
+        names = names or list(dict.fromkeys(key for _, one in found for key in one or {}))
+        yield json_files.rows_of_objects(found, names)
+
+
 #: Formats of records that are always read whole.
 _RECORDS: dict[str, Callable[[BinaryIO, str, Layout], Iterator[RawRows]]] = {
     "json": lambda stream, path, _: json_files.document_rows(stream, path),
     "nem12": nem12_rows,
     "greenbutton": green_button_rows,
+    "cim": cim_rows,
+    "dsmr": dsmr_rows,
 }
 
 

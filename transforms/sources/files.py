@@ -41,7 +41,7 @@ from ...schemas.files import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource, SourceFormat
-from ...schemas.settings.mappings import Readings, columns_problems
+from ...schemas.settings.mappings import Readings
 from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
 from ..formats import parquet as parquet_files
@@ -430,8 +430,8 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
 
 
 def are_messages(format_: str, readings: Readings) -> bool:
-    """Whether a source of files holds messages: it is Avro, and the mapping names what only messages have."""
-    return format_ == "avro" and bool(columns_problems(readings))
+    """Whether a source of files holds messages: it is Avro, and the readings are JMESPath."""
+    return format_ == "avro" and readings.each is not None
 
 
 def _by_shard(readings: pa.RecordBatch, rows: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -29,15 +29,25 @@ PLACES = (
 )
 HOLDERS = (
     *([], {}, [[]], [None], [1, 2, 3], [3, 2, 1], ["a"], [1e308, -1e308], list(range(1_000)), {"a": 1}),
-    *({"file": "x"}, {"env": "X"}, {"constant": "x"}, {"path": "$"}, {"path": "$.a[*].b[*]"}, {"csv": "x"}),
+    *({"file": "x"}, {"env": "X"}, {"constant": "x"}, "a[*].b", "a[", {"csv": "x"}),
     *({"column": "meter"}, {"pi_min": 0.1, "gap": 0.1}, {"pi_min": 1e-300, "gap": 1e-300}, {"estimate": {}}),
 )
 VALUES: tuple[Any, ...] = (None, True, *NUMBERS, *TEXTS, *TIMES, *PLACES, *HOLDERS)
 
 KEYS = {
-    "": ("live", "rejects", "roster", "group_by", "shards", "most_series", "missing", "model"),
+    "": ("recipe", "live", "rejects", "roster", "group_by", "shards", "most_series", "missing", "model"),
     "windows": ("every", "lateness", "stop"),
-    "readings": ("time_format", "time_unit", "pseudonyms", "attributes", "avro_schemas", "preset", "payload"),
+    "readings": (
+        "time_format",
+        "time_unit",
+        "pseudonyms",
+        "attributes",
+        "avro_schemas",
+        "recipe",
+        "payload",
+        "each",
+        "where",
+    ),
     "states": ("labels", "unit"),
     "privacy": ("mechanism", "guarantee", "budget"),
     "source": ("delimiter", "kafka", "pubsub", "stdin"),
@@ -91,7 +101,7 @@ def test_no_settings_of_a_job_are_an_unexpected_failure(tmp_path: Path, seed: in
     assert call("fit", made.settings, "--belief", "pooled", "-o", tmp_path / "model.json").code == 0
     base: dict[str, Any] = yaml.safe_load(made.settings.read_text(encoding="utf-8"))
     broker = {"kafka": {"servers": "h:1", "topic": "t", "registry": {"url": "http://h"}}}
-    mapped = {"series": {"path": "$.a"}, "time": {"path": "$.t"}, "value": {"path": "$.v"}}
+    mapped = {"each": "payload", "series": "a", "time": "t", "value": "v"}
     bases = [base, {**base, "model": "model.json"}, {**base, "source": broker, "readings": mapped}]
     for _ in range(60):
         document = changed(draw.choice(bases), draw, KEYS)

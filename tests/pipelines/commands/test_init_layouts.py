@@ -27,8 +27,7 @@ import pytest
 
 from quiltstream.pipelines.init.rhythm import slot_of
 from quiltstream.schemas.settings.job import Settings, read_settings
-from quiltstream.schemas.settings.mappings import Readings
-from quiltstream.schemas.settings.places import Constant
+from quiltstream.schemas.settings.mappings import Constant, Readings
 
 from ...present import present
 from ..jobs import START, Done, call

@@ -28,7 +28,7 @@ DAY_US = 86_400_000_000
 MARCH_US = 1_709_251_200_000_000  # 2024-03-01T00:00Z
 SLOT_US = 1_800_000_000
 
-READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "kwh"}, "time_unit": "ms"}
+READINGS = {"each": "payload", "series": "meter", "time": "ts", "value": "kwh", "time_unit": "ms"}
 
 
 def made(folder: Path, kafka: dict[str, Any], **changes: Any) -> Settings:

@@ -23,7 +23,6 @@ PUBSUB = ("quiltstream.transforms.pubsub", "quiltstream.pipelines.connectors.pub
 MESSAGES = ("quiltstream.transforms.payloads", "quiltstream.transforms.sources.message_files")
 LIVE = ("quiltstream.pipelines.live", "quiltstream.pipelines.gateway")
 WINDOWS = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-02"}
-PRESETS = "quiltstream.transforms.payloads.presets."
 
 
 def imported(code: str, folder: Path) -> list[str]:
@@ -79,13 +78,13 @@ def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path:
 
 
 @pytest.mark.night
-def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
+def test_a_kafka_job_imports_no_pub_sub(tmp_path: Path) -> None:
     topic = {"servers": "127.0.0.1:1", "topic": "meters"}
     one = job(
         tmp_path,
         source={"kafka": topic},
         windows=WINDOWS,
-        readings={"series": "message.key", "time": {"path": "ts"}, "value": {"path": "kwh"}, "unit": "kWh"},
+        readings={"each": "payload", "series": "message.key", "time": "ts", "value": "kwh", "unit": "kWh"},
         sink={"kafka": topic | {"topic": "out"}},
         group_by=None,
     )
@@ -99,7 +98,7 @@ def test_a_kafka_job_imports_no_pub_sub_and_no_preset(tmp_path: Path) -> None:
         tmp_path,
     )
     assert "quiltstream.transforms.kafka.source" in modules
-    assert among(modules, (*PUBSUB, "quiltstream.pipelines.gateway", "paho", "google.pubsub", PRESETS)) == []
+    assert among(modules, (*PUBSUB, "quiltstream.pipelines.gateway", "paho", "google.pubsub")) == []
 
 
 def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:

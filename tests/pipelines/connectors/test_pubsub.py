@@ -38,7 +38,7 @@ from ..jobs import START, call, job, readings
 DAY_US = 86_400_000_000
 MARCH_US = 1_709_251_200_000_000  # 2024-03-01T00:00Z
 SUBSCRIPTION = "projects/my-grid/subscriptions/meters"
-READINGS = {"series": {"path": "meter"}, "time": {"path": "ts"}, "value": {"path": "kwh"}, "unit": "kWh", "scale": 2000}
+READINGS = {"each": "payload", "series": "meter", "time": "ts", "value": "kwh", "unit": "kWh", "scale": 2000}
 
 
 def made(folder: Path, pubsub: dict[str, Any] | None = None, **changes: Any) -> Settings:

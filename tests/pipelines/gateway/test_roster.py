@@ -59,7 +59,8 @@ def test_a_job_with_the_written_roster_publishes_equal_rows_under_pseudonyms(tmp
         tmp_path / "behind",
         source={"avro": "spool/*.avro"},
         readings={
-            "series": {"topic": 2},
+            "each": "payload",
+            "series": "topic[1]",
             "time": "ts",
             "value": "kwh",
             "unit": "kWh",

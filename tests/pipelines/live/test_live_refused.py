@@ -70,7 +70,7 @@ def test_a_secret_that_is_not_set_ends_the_command_before_anything_is_on_record(
     monkeypatch.setenv(VARIABLE, "/bin/true")
     options = {"sasl.password": {"env": "QUILTSTREAM_ABSENT"}}
     source = {"kafka": {"servers": "127.0.0.1:1", "topic": "t", "options": options}}
-    one = made(tmp_path, source=source, readings={"preset": "edgex", "where": "resourceName == 'power'"})
+    one = made(tmp_path, source=source, readings={"recipe": "edgex", "where": "resourceName == 'power'"})
     run(one).ended(
         2, "source.kafka.options: sasl.password: the environment variable QUILTSTREAM_ABSENT is not set here"
     )

@@ -49,7 +49,7 @@ def change(old: str, new: str) -> str:
         (change("missing:  public", "missing: {break: 2x}"), "missing.break: duration '2x'"),
         (
             change("{parquet: data/feeder.parquet}", "{parquet: a, csv: b}"),
-            "exactly one of parquet, csv, jsonl, avro, json, nem12, greenbutton, stdin, kafka, pubsub; 2",
+            "exactly one of parquet, csv, jsonl, avro, json, nem12, greenbutton, cim, dsmr, stdin, kafka, pubsub; 2",
         ),
         (change("scale: 2000", "scale: 0"), "readings.scale: 0.0 must be finite and not 0; write how much"),
         (change("2013-12-31", "2013-01-02"), "windows.stop 2013-01-02: no whole window of 336 slots fits"),

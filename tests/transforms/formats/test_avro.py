@@ -481,7 +481,7 @@ def test_a_message_with_an_invalid_utf8_topic_is_a_reject_at_its_row(tmp_path):
     fields: dict[str, Any] = {"topic": "string", "payload": "bytes", "received": STAMP}
     rows = [{"topic": one, "payload": b'{"power": 2}', "received": T0} for one in (b"site/m1/up", b"site/\xff/up")]
     path = write(tmp_path / "x.avro", fields, rows, {"topic": "bytes"})
-    readings = Readings.model_validate({"series": {"topic": 2}, "time": {"stamp": True}, "value": {"path": "power"}})
+    readings = Readings.model_validate({"each": "payload", "series": "topic[1]", "time": "stamp", "value": "power"})
     assert decode(FileSource(avro=path), readings) == ([("m1", T0, 2.0)], [(2, "malformed-row")])
 
 

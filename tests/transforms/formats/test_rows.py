@@ -149,6 +149,6 @@ def test_intervals_are_refused_where_files_are_followed_and_where_states_have_ed
 
 
 def test_messages_in_files_hold_no_labels() -> None:
-    readings = Readings.model_validate({"preset": "aws-iot", "value": "what"})
+    readings = Readings.model_validate({"recipe": "aws-iot", "value": "what"})
     with pytest.raises(SettingsError, match=r"states\.categories are read from columns of files"):
         decoder_of(FileSource(avro="x.avro"), readings, labels=Labels(SPACE))

@@ -140,7 +140,9 @@ def test_an_unreadable_schema_gives_rejects_and_stops_no_partition_group(schema)
         get_schema=lambda _: SimpleNamespace(schema_type="AVRO", schema_str=json.dumps(schema), references=None)
     )
     found = made(client)
-    names = {one: {"path": one} for one in ("series", "time", "value")} | {"payload": "avro", "time_unit": "us"}
+    names = (
+        {"each": "payload"} | {one: one for one in ("series", "time", "value")} | {"payload": "avro", "time_unit": "us"}
+    )
     broker = FakeBroker()
     topic = broker.topic(1)
     broker.send(topic, [(0, b"\0\0\0\0\x03xx")])
@@ -182,7 +184,7 @@ def test_messages_of_the_confluent_serializer_are_read_by_the_job_decoder(regist
     context = SerializationContext(topic, MessageField.VALUE)
     broker.send(topic, [(n % 2, serialize(row, context)) for n, row in enumerate(rows)])
     broker.send(topic, [(0, b"\0\0\0\x27\x0fnobody knows this schema"), (1, b"\1 no magic")])
-    names = {one: {"path": one} for one in ("series", "time", "value")}
+    names = {"each": "payload"} | {one: one for one in ("series", "time", "value")}
     readings = Readings.model_validate(names | {"payload": "avro", "time_unit": "us"})
     decoder = PayloadDecoder(readings, schemas=made(registry))
     reader = KafkaPartitions(broker.cluster, (topic,), decoder).reader(0, BEGIN)

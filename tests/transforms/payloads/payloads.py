@@ -56,9 +56,5 @@ def outcome(decoder: PayloadDecoder, given: Messages) -> tuple[list[Row], list[t
     return sorted(rows), sorted(rejects)
 
 
-def preset(name: str, value: str | None = "power", **more: Any) -> Readings:
-    return Readings.model_validate({"preset": name, **({} if value is None else {"value": value}), **more})
-
-
 def dumped(*payloads: Any, **beside: Any) -> Messages:
     return messages(*[json.dumps(one) for one in payloads], **beside)

@@ -24,7 +24,8 @@ from ...depth import NIGHT
 from .damage import Steps, counted_once, damaged
 from .payloads import FIRST, NOON_S, NOON_US, decode, messages, outcome
 
-FLAT = {"series": "id", "time": "ts", "value": "kwh"}
+OF = {"of": "r", "series": "each.id", "time": "each.ts", "value": "it"}
+FLAT = {"each": "payload", "series": "id", "time": "ts", "value": "kwh"}
 
 
 def readings(**more: Any) -> Readings:
@@ -50,7 +51,7 @@ def test_each_line_of_json_is_a_document_and_a_bad_one_rejects_its_message_alone
 
 def test_arrays_and_conditions_run_over_the_documents_of_a_message():
     given = messages("\n".join([line(r=[1, 2]), line(r=[3]), line(kind="other")]))
-    mapping = readings(payload="ndjson", value="r[*]", where=[{"path": "kind", "exists": False}])
+    mapping = readings(payload="ndjson", **OF, where="payload.kind == null")
     assert [row[2] for row in decode(mapping, given)[0]] == [1.0, 2.0, 3.0]
 
 
@@ -151,7 +152,7 @@ def test_an_invalid_container_setting_is_named(document: dict[str, Any], message
 DAMAGED: dict[str, tuple[dict[str, Any], Callable[[int], bytes]]] = {
     "ndjson": ({}, lambda count: "\n".join(line(id=f"m{at}") for at in range(count)).encode()),
     "csv": ({}, lambda count: ("id,ts,kwh\n" + f'"m1",{NOON_S},1.5\n' * count).encode()),
-    "msgpack": ({"value": "r[*]"}, lambda count: msgpack.packb({"id": "m1", "ts": NOON_S, "r": [1.5] * count}) or b""),
+    "msgpack": (OF, lambda count: msgpack.packb({"id": "m1", "ts": NOON_S, "r": [1.5] * count}) or b""),
 }
 
 

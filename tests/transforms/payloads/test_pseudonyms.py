@@ -22,12 +22,13 @@ from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.sources.files import ReadReadings
 
 from ..formats.decoding import decode as decode_files
-from .payloads import NOON_S, NOON_US, decode, dumped, messages, preset
+from .payloads import NOON_S, NOON_US, decode, dumped, messages
 
 SECRET = "correct horse battery staple"  # noqa: S105 - of this test
 KEY = PseudonymKey(SECRET.encode())
 
-READINGS = Readings.model_validate({"series": "id", "time": "ts", "value": "kwh", "pseudonyms": {"env": "QUILT_KEY"}})
+COLUMNS = {"series": "id", "time": "ts", "value": "kwh", "pseudonyms": {"env": "QUILT_KEY"}}
+READINGS = Readings.model_validate(COLUMNS | {"each": "payload"})
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,9 @@ def test_series_names_of_messages_are_replaced_and_unused_fields_dropped():
     assert rejects == [(3, "missing-series")]
 
 
-def test_presets_have_pseudonyms():
-    readings = preset("thingsboard", "values.power", pseudonyms={"env": "QUILT_KEY"})
+def test_recipes_have_pseudonyms():
+    said = {"recipe": "thingsboard", "value": "values.power", "pseudonyms": {"env": "QUILT_KEY"}}
+    readings = Readings.model_validate(said)
     given = dumped({"m 1": [{"ts": NOON_S * 1_000, "values": {"power": 1.5}}]})
     assert decode(readings, given) == ([(KEY.name("m 1"), NOON_US, 1.5)], [])
 
@@ -56,7 +58,7 @@ def test_presets_have_pseudonyms():
 def test_names_of_files_are_replaced(tmp_path: Path):
     path = tmp_path / "a.csv"
     path.write_text(f"id,ts,kwh\nm1,{NOON_S},1\nm2,{NOON_S},2\n,{NOON_S},3\n", encoding="utf-8")
-    rows, rejects = decode_files(FileSource(csv=str(path)), READINGS)
+    rows, rejects = decode_files(FileSource(csv=str(path)), Readings.model_validate(COLUMNS))
     assert rows == sorted([(KEY.name("m1"), NOON_US, 1.0), (KEY.name("m2"), NOON_US, 2.0)])
     assert [reason for _, reason in rejects] == ["missing-series"]
 
@@ -68,7 +70,7 @@ def test_the_key_is_neither_pickled_nor_printed(tmp_path: Path, caplog: pytest.L
     path = tmp_path / "a.csv"
     path.write_text(f"id,ts,kwh\nm1,{NOON_S},1\n", encoding="utf-8")
     pipeline = new_pipeline(options_of([]))
-    _ = pipeline | ReadReadings(FileSource(csv=str(path)), READINGS)
+    _ = pipeline | ReadReadings(FileSource(csv=str(path)), Readings.model_validate(COLUMNS))
     shown = [repr(decoder), repr(READINGS), repr(decoder.__getstate__()), str(pipeline.to_runner_api()), caplog.text]
     shown += [pickle.dumps(decoder).decode("latin-1"), str(pipeline.options.display_data())]
     assert [text for text in shown if SECRET in text] == []

@@ -18,7 +18,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings.mappings import NAMED, RECIPES, Readings
+from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.recipes import RECIPES
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.expressions import samples_of
@@ -50,7 +51,7 @@ def case(name: str) -> Case:
     said = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     sent = samples_of(name)
     return Case(
-        readings=Readings.model_validate({"preset": name, **said.get("settings", {})}),
+        readings=Readings.model_validate({"recipe": name, **said.get("settings", {})}),
         given=replace(sent, positions=np.arange(FIRST, FIRST + len(sent))),
         rows=sorted((series, parse_instant(time), float(value)) for series, time, value in said["readings"]),
         passed=said["passed"],
@@ -68,7 +69,6 @@ def test_a_recipe_reads_what_its_platform_sends(name: str):
 
 def test_every_recipe_has_messages_and_every_file_of_messages_a_recipe():
     assert {file.stem for file in FOLDER.glob("*.yaml")} == set(RECIPES)
-    assert not set(RECIPES) & set(NAMED)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -77,36 +77,30 @@ def test_a_recipe_is_written_as_its_name_and_read_as_itself(name: str):
     written = readings.model_dump(mode="json", exclude_defaults=True)
     said = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")).get("settings", {})
     unit = {"unit": RECIPES[name].readings["unit"]} if "unit" in RECIPES[name].readings else {}
-    assert written == {"preset": name, **said, **unit}
+    assert written == {"recipe": name, **said, **unit}
     assert Readings.model_validate(written) == readings
 
 
 def test_settings_override_the_recipe():
-    named = Readings.model_validate({"preset": "hono", "time": "at", "value": "p", "series": "topic[0]"})
+    named = Readings.model_validate({"recipe": "hono", "time": "at", "value": "p", "series": "topic[0]"})
     assert (named.time, named.time_unit) == ("at", "s")
-    assert Readings.model_validate({"preset": "hono", "value": "p", "time_unit": "us"}).time_unit == "ms"
-    assert Readings.model_validate({"preset": "tasmota", "where": "payload"}).where == "payload"
+    assert Readings.model_validate({"recipe": "hono", "value": "p", "time_unit": "us"}).time_unit == "ms"
+    assert Readings.model_validate({"recipe": "tasmota", "where": "payload"}).where == "payload"
 
 
-def page_of_recipes() -> str:
-    """A table by the names that people search for, and what each recipe says."""
+def table_of_recipes() -> str:
+    """By the names that people search for."""
     rows = [
-        f"| {', '.join(one.called)} | [`{one.name}`](#{one.name}) | "
-        f"{', '.join(f'`{part}`' for part in one.missing) or 'nothing'} |"
+        f"| {', '.join(one.called)} | `{one.name}` | {', '.join(f'`{part}`' for part in one.missing) or 'nothing'} |"
         for one in sorted(RECIPES.values(), key=lambda one: one.called[0].lower())
     ]
-    parts = ["\n".join(["| you have | `preset` | you name |", "| --- | --- | --- |", *rows])]
-    for one in RECIPES.values():
-        topic = f" Topics: `{one.topic}`." if one.topic else ""
-        said = yaml.safe_dump({"readings": dict(one.readings)}, sort_keys=False, allow_unicode=True, width=110)
-        parts.append(f"### {one.name}\n\n{one.about}{topic}\n\n```yaml\n{said}```")
-    return "\n\n".join(parts) + "\n"
+    return "\n".join(["| you have | `recipe` | you name |", "| --- | --- | --- |", *rows, ""])
 
 
-def test_the_page_of_recipes_is_that_of_the_folder(repository: Path):
-    page = (repository / "docs" / "recipes.md").read_text(encoding="utf-8")
+def test_the_table_of_recipes_is_that_of_the_folder(repository: Path):
+    page = (repository / "docs" / "messages.md").read_text(encoding="utf-8")
     shown = page.split("<!-- generated: recipes -->\n")[1].split("<!-- end: recipes -->")[0]
-    assert shown == page_of_recipes(), "put what page_of_recipes() returns between the marks of docs/recipes.md"
+    assert shown == table_of_recipes(), "put what table_of_recipes() returns between the marks of docs/messages.md"
 
 
 def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
@@ -122,7 +116,6 @@ def damaged_of(one: Case, chance: random.Random, count: int) -> Messages:
     )
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("name", RECIPES)
 def test_damaged_messages_of_a_recipe_raise_nothing_and_count_once(name: str):
     one, chance = case(name), random.Random(NOON_US)

@@ -29,9 +29,7 @@ from ..sources.check_contract import CheckContract
 from ..sources.test_live_pauses import Estimator, Runner
 from .fake import FakeService, clients_error
 
-NAMES = Readings.model_validate(
-    {"series": {"path": "m"}, "time": {"path": "t"}, "value": {"path": "v"}, "time_unit": "ms"}
-)
+NAMES = Readings.model_validate({"each": "payload", "series": "m", "time": "t", "value": "v", "time_unit": "ms"})
 DECODER = PayloadDecoder(NAMES)
 
 

@@ -25,7 +25,7 @@ from ..formats.decoding import avro_record, decode, plain
 from ..payloads.payloads import NOON_MS, NOON_US
 
 READINGS = Readings.model_validate(
-    {"series": {"topic": 2}, "time": {"path": "ts"}, "time_unit": "ms", "value": {"path": "power"}}
+    {"each": "payload", "series": "topic[1]", "time": "ts", "time_unit": "ms", "value": "power"}
 )
 SCHEMA: dict[str, Any] = avro_record(
     "Message", topic="string", payload=["null", "bytes"], received={"type": "long", "logicalType": "timestamp-micros"}
@@ -55,7 +55,7 @@ def test_redelivered_messages_without_a_time_of_arrival_need_a_time_field(tmp_pa
     target.close(5.0)
     source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
     assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
-    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": "stamp"})
     found, rejects = decode(source, arrived)
     assert found == [("m0", NOON_US, 0.0), ("m2", NOON_US, 0.5)]
     assert rejects == [(2, "unparsable-time"), (4, "unparsable-time")]
@@ -84,7 +84,9 @@ def test_rejects_of_messages_in_files_carry_their_sizes(tmp_path: Path):
 
 
 def test_the_time_may_be_that_of_arrival_and_the_group_a_level_of_the_topic(tmp_path: Path):
-    places = {"series": {"topic": 2}, "time": {"stamp": True}, "value": "power", "attributes": {"site": {"topic": 1}}}
+    places = {"each": "payload", "series": "topic[1]", "time": "stamp", "value": "power"} | {
+        "attributes": {"site": "topic[0]"}
+    }
     source = write(tmp_path / "a.avro", [record(1)])
     assert decode(source, Readings.model_validate(places), group="site") == ([("m1", NOON_US, 0.25, "site")], [])
 
@@ -148,6 +150,6 @@ def test_a_message_without_a_time_of_receipt_has_no_time_of_arrival(tmp_path: Pa
     received = ["null", {"type": "long", "logicalType": "timestamp-millis"}, "string"]
     kinds = UNIONS | {"received": received, "retain": "boolean"}
     records = [{"dup": False, "retain": False} | record(1) | {"received": NOON_MS} | one for one in ({}, held)]
-    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": {"stamp": True}})
+    arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": "stamp"})
     found, rejects = decode(several(tmp_path / "a.avro", records, kinds), arrived)
     assert (found, rejects) == ([("m1", NOON_US, 0.25)], [(2, "unparsable-time")])

@@ -1,0 +1,456 @@
+"""A look at messages: the recipes tried on them, or expressions for their fields, with questions where several fit.
+
+What is proposed is tried by the decoder of jobs on the messages themselves, so ``try`` accepts it. Of the messages only
+names go into it: of fields and headers, numbers of topic levels, a word for what is measured at such a level, units
+that are known. No value does, and no name of a series.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.mappings import Payload, Readings
+from ...schemas.settings.recipes import RECIPES, Recipe
+from ...transforms.payloads.avro import SchemaLookup
+from ...transforms.payloads.decoder import PayloadDecoder, parser_of, shown
+from ...transforms.payloads.messages import Messages, topics
+from ...transforms.payloads.parsing import unpacked
+from ...transforms.payloads.units import FIELDS, UNITS
+from ..errors import CommandError, ExitCode
+from .parts import Question
+from .rhythm import COUNTER_RISES, are_counters, runs_of, slot_of
+from .times import EPOCHS, text_format
+from .words import ELECTRIC, SERIES, TIME, TOTAL, VALUE, unit_of
+
+#: Messages whose fields are looked at, levels of a document, answers to a question.
+_LOOKED, _DEEPEST, _ANSWERS = 200, 6, 8
+#: A part of the messages that must be written in a way, or have a field, for it to be that of all.
+_MOST, _FEW = 0.9, 0.2
+#: Rises from which a value whose name is that of a counter is one, where it does not fall.
+_FEWEST_RISES = 5
+_FORMATS: tuple[Payload, ...] = ("json", "csv", "msgpack", "cbor")
+_OTHER_TIME = re.compile(r"up_?time|boot|start|since|first|expir|install|today|yesterday|month", re.IGNORECASE)
+_OWN_TIME = re.compile(r"^(t|ts|at)$|_at$|[a-z]At$")
+_ID = re.compile(r"(?<!message)(?<!msg)(?<!event)[a-z]I[dD]$|^sn$|serial|eui$", re.IGNORECASE)
+#: Words at a level of the topic for kinds of messages and for what is measured, which name no person.
+_WORDS = re.compile(
+    r"in|out|rx|tx|up|down|uplink|status|state|set|get|cmd|info|lwt|online|data|sensor|tele\w*|events?|relay"
+    r"|((re)?active|apparent|total|l[123])?[_ ]?(power|energy|voltage|current|frequency|temperature|humidity|k?wh?)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[\w-]+")
+_NUMBER = re.compile(r"\s*[-+]?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?\s*")
+#: Instants that a time lies between: the years 2000 to 2100.
+_EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: What no field of a message hides in expressions, and words that are values there.
+_NAMES = {"payload", "text", "topic", "header", "key", "stamp", "each", "it", "null", "true", "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLook:
+    """What some messages suggest."""
+
+    readings: dict[str, Any]  # the section of the settings, by the first answers
+    questions: tuple[Question, ...]  # its keys that are open
+    count: int  # messages that were looked at
+    read: int  # those of them with a reading
+    passed: int  # those that are of another kind
+    rejected: int  # those that cannot be read
+    names: int  # distinct series seen
+    interval_us: int | None  # a usual length of slot near the distance of two readings; ``None`` if no series had two
+    rises: bool  # whether the value is a counter
+    unit: str  # of the values; empty if it is not known
+    latest_us: int  # the latest reading
+    late_us: int  # the most that a reading is behind one that came before it
+    again: float  # share of the readings at whose time their series has another one
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a proposal makes of the messages."""
+
+    readings: dict[str, Any]
+    read: int
+    rejected: int
+    passed: int
+    codes: npt.NDArray[np.int64]  # the series of each reading, shape (n,)
+    instants: npt.NDArray[np.int64]  # the time of each in microseconds, shape (n,)
+    values: npt.NDArray[np.float64]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Messages with a reading, less those that are lost, and series."""
+        return self.read - self.rejected, len(np.unique(self.codes))
+
+
+@dataclass
+class _Leaf:
+    """A field of the messages."""
+
+    each: str  # JMESPath to the objects that have it
+    steps: tuple[str, ...]
+    values: list[Any] = field(default_factory=list[Any])
+    documents: set[int] = field(default_factory=set[int])
+
+    @property
+    def name(self) -> str:
+        return self.steps[-1]
+
+    @property
+    def path(self) -> str:
+        """From the object."""
+        said = ".".join(map(_identifier, self.steps))
+        return f"it.{said}" if self.steps[0] in _NAMES or said.startswith('"') else said
+
+    def are(self, good: Iterable[object]) -> bool:
+        """Whether most values are so."""
+        return sum(map(bool, good)) >= _MOST * len(self.values)
+
+    @property
+    def is_number(self) -> bool:
+        return self.are(isinstance(one, (int, float)) or _NUMBER.fullmatch(str(one)) for one in self.values)
+
+    def time(self) -> dict[str, Any] | None:
+        """How the times are written, as settings; ``None`` if it holds none."""
+        named = bool(TIME.search(self.name) or _OWN_TIME.search(self.name)) and not _OTHER_TIME.search(self.name)
+        texts = [str(one) for one in self.values]
+        if named and self.is_number:
+            typical = median(float(one) for one in texts if _NUMBER.fullmatch(one))
+            unit = next((unit for fewest, unit in EPOCHS if typical >= fewest), "s")
+            is_time = _EARLIEST_S <= typical / _PER_SECOND[unit] <= _LATEST_S
+            return ({"time_unit": unit} if unit != "s" else {}) if is_time else None
+        if not (named or all("-" in one and ":" in one for one in texts)) or max(map(len, texts)) > 40:
+            return None
+        form = text_format(texts)
+        return {"time_format": form} if form else None if form is None else {}
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else json.dumps(name)
+
+
+class _Sample:
+    """Some messages, and proposals tried on them."""
+
+    def __init__(
+        self, messages: Messages, timezone: str, schemas: SchemaLookup | None, levels: Sequence[int], only: str
+    ) -> None:
+        self.messages, self.timezone, self.schemas, self.only = messages, timezone, schemas, only
+        raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
+        packed = raw[0].startswith(b"\x1f\x8b")
+        self.own: dict[str, Any] = {"compression": "gzip"} if packed else {}
+        self.bodies = self._parsed([_unpacked(one) for one in raw] if packed else raw)
+        self.plain = self.bodies is None and _NUMBER.fullmatch(raw[0][:100].decode("ascii", "replace")) is not None
+        self.leaves = _leaves(self.bodies or [])
+        self.said = set(_WORD.findall(json.dumps((self.bodies or [])[:_ANSWERS], default=str)))
+        self.topics = topics(messages, range(len(messages)))
+        split = [one.split("/") for one in self.topics]
+        words = {at: {one[at] for one in split} for at in range(min(map(len, split)))}
+        known = {at for at, said in words.items() if all(map(_WORDS.fullmatch, said))}
+        self.measured = {at: sorted(words[at]) for at in known if len(words[at]) > 1}
+        self.levels = [at for at, said in words.items() if at not in known and (len(said) > 1 or at + 1 in levels)]
+
+    def _parsed(self, raw: Sequence[bytes]) -> list[Any] | None:
+        """What the payloads hold, by the first format in which most are objects or arrays."""
+        first = raw[0].partition(b"\n")[0]
+        delimiter = max((",", ";", "\t", "|"), key=lambda one: first.count(one.encode()))
+        marks: dict[bytes, tuple[Payload, ...]] = {b"/": ("dsmr",), b"<": ("cim",)}
+        for name in (*marks.get(raw[0][:1], _FORMATS), *(("avro",) if self.schemas is not None else ())):
+            how = {"payload": name} | ({"delimiter": delimiter} if name == "csv" and delimiter != "," else {})
+            try:
+                section = Readings.model_validate({"each": "payload", "series": "s", "time": "t", "value": "v"} | how)
+                found = parser_of(section, self.schemas)(raw, range(len(raw)))
+            except SettingsError:  # a library is not installed
+                continue
+            bodies = [one for one in found.values if isinstance(one, (dict, list)) and one]
+            if len(bodies) >= max(1, (_FEW if name == "json" else _MOST) * len(raw)):
+                self.own |= {} if name == "json" else how
+                return bodies
+        return None
+
+    def outcome(self, readings: Mapping[str, Any]) -> _Outcome | None:
+        """What a proposal makes of the messages; ``None`` if it is no mapping, or makes no reading."""
+        try:
+            section = shown(Readings.model_validate(dict(readings)))
+            parts = PayloadDecoder(section, self.timezone, schemas=self.schemas).decode(self.messages)
+        except (ValidationError, SettingsError):
+            return None
+        found = [one.readings for one in parts if one.readings is not None]
+        if not found:
+            return None
+        names = [name for one in found for name in one.column("series").to_pylist()]
+        rejected = len({int(at) for one in parts for lost in one.rejects for at in lost.positions})
+        passed = sum(one.passed for one in parts)
+        return _Outcome(
+            dict(readings),
+            max(0, len(self.messages) - rejected - passed),
+            rejected,
+            passed,
+            np.unique(names, return_inverse=True)[1].astype(np.int64),
+            np.concatenate([one.column("time").cast("int64").to_numpy(zero_copy_only=False) for one in found]),
+            np.concatenate([one.column("value").to_numpy(zero_copy_only=False) for one in found]),
+        )
+
+    def best(self, proposals: Iterable[Mapping[str, Any]]) -> _Outcome | None:
+        """Of the proposals that most messages can be read by, with most series, the first."""
+        return max(filter(None, map(self.outcome, proposals)), key=lambda one: one.rank, default=None)
+
+    def values(self, wanted: str | None) -> list[_Leaf]:
+        """The fields that may be the value, the likeliest first."""
+        numbers = [one for one in self.leaves if one.is_number]
+        if wanted is not None:
+            return [one for one in numbers if wanted in (one.name, one.path, ".".join(one.steps))]
+        kept = [one for one in numbers if one.time() is None and not SERIES.search(one.name)]
+        return sorted(kept, key=lambda one: (_rank(one.name), -len(one.documents), len(one.steps), one.path))[:_ANSWERS]
+
+    def series(self, each: str) -> list[Any]:
+        """What may name the series."""
+        levels = [f"topic[{at}]" for at in self.levels]
+        named = [
+            one
+            for leaf in self.leaves
+            if SERIES.search(leaf.name) or _ID.search(leaf.name) or leaf.steps[-2:-1] == ("tags",)
+            if (one := _within(leaf, each)) is not None and len(leaf.documents) >= _FEW * len(self.bodies or [])
+        ][:_ANSWERS]
+        joined = [f"name([{', '.join(levels)}])"] if len(levels) > 1 else []
+        own = ["name"] if each.startswith("fields(") else []
+        keys = ["key"] if all(key and key.isascii() for key in self.messages.keys) else []
+        return [*own, *named, *joined, *levels, *keys, *([{"constant": self.only}] if self.only else [])]
+
+    def times(self, each: str) -> list[dict[str, Any]]:
+        """What may be the time, the likeliest first."""
+        found = [(one.each != each, len(one.steps), said, how) for one in self.leaves
+                 if (how := one.time()) is not None and (said := _within(one, each)) is not None]  # fmt: skip
+        return [*({"time": said, **how} for *_, said, how in sorted(found, key=lambda one: one[:3])), {"time": "stamp"}]
+
+
+def _rank(name: str) -> int:
+    """How likely a name is that of the value, the likeliest 0: a power, an energy, another value, anything else."""
+    forms = (re.compile(r"power|watt|(^|_)k?w$", re.IGNORECASE), ELECTRIC, VALUE)
+    return next((at for at, form in enumerate(forms) if form.search(name)), len(forms))
+
+
+def _within(leaf: _Leaf, each: str) -> str | None:
+    """The expression of a field for readings of some objects; ``None`` where they cannot reach it."""
+    return leaf.path if leaf.each == each else f"payload.{leaf.path}" if leaf.each == "payload" else None
+
+
+def _unpacked(payload: bytes) -> bytes:
+    with suppress(ValueError):
+        return unpacked(payload, 1_000_000)
+    return b""
+
+
+def _leaves(documents: Sequence[Any]) -> list[_Leaf]:
+    """The fields of documents, in an object, or in the objects of one array or of one object of names."""
+    objects = [one for document in documents for one in (document if isinstance(document, list) else [document])]
+    shapes = defaultdict[tuple[str, ...], list[Any]](list)
+    for one in objects:
+        deque(_walk(one, "payload", (), set(), shapes), maxlen=0)
+    keyed = {steps for steps, inner in shapes.items() if _is_keyed(inner)}
+    found = dict[tuple[str, tuple[str, ...]], _Leaf]()
+    for number, one in enumerate(objects):
+        for each, steps, value in _walk(one, "payload", (), keyed, shapes):
+            leaf = found.setdefault((each, steps), _Leaf(each, steps))
+            leaf.documents.add(number)
+            leaf.values.append(value)
+    return list(found.values())
+
+
+def _is_keyed(objects: Sequence[dict[str, Any]]) -> bool:
+    """Whether the fields are names of devices, which no settings have: all of them objects with the same fields."""
+    inner = [one for given in objects for one in given.values()]
+    names = {name for given in objects for name in given}
+    return len(names) > 1 and all(type(one) is dict for one in inner) and len({frozenset(one) for one in inner}) == 1
+
+
+def _walk(
+    value: Any, each: str, steps: tuple[str, ...], keyed: set[tuple[str, ...]], shapes: dict[tuple[str, ...], list[Any]]
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    here = ".".join([each, *map(_identifier, steps)])
+    if value is None or len(steps) > _DEEPEST or "" in steps:
+        return
+    if isinstance(value, dict) and value:
+        if each == "payload":
+            shapes[steps].append(value)
+        within = (f"fields({here})", ("value",)) if each == "payload" and steps in keyed else None
+        for name, inner in value.items():
+            yield from _walk(inner, *(within or (each, (*steps, str(name)))), keyed, shapes)
+    elif isinstance(value, list):
+        for inner in value if each == "payload" else []:
+            if isinstance(inner, dict):
+                yield from _walk(inner, f"{here}[]", (), keyed, shapes)
+    elif steps and not isinstance(value, dict):
+        yield each, steps, value
+
+
+def look_at_messages(
+    messages: Messages,
+    where: str,
+    *,
+    value: str | None = None,
+    timezone: str = "UTC",
+    levels: Sequence[int] = (),
+    only: str = "",
+    schemas: SchemaLookup | None = None,
+    hint: str = "",
+) -> MessageLook:
+    """Look at messages of one topic or of several.
+
+    Args:
+        messages: some of them.
+        where: they come from, for errors.
+        value: name or path of the value; if left out it is told by its name, or asked for.
+        timezone: zone of times without an offset.
+        levels: levels of the topic, from 1, that differ from message to message, as wildcards of a subscription say.
+        only: the name of a series, where messages come from one place and have none.
+        schemas: gives the schema of an id of Avro's wire format.
+        hint: what else may help where nothing is found.
+    """
+    kept = [at for at, payload in enumerate(messages.payloads) if payload]
+    messages = replace(messages.some(kept), positions=np.arange(len(kept), dtype=np.int64))
+    if not len(messages):
+        raise CommandError(f"{where}: no message with a payload came: let a device send some{hint}", ExitCode.SOURCE)
+    sample = _Sample(messages, timezone, schemas, levels, only)
+    found, questions = _by_recipe(sample, value), list[Question]()
+    if found is None or found.rank[0] < _FEW * len(messages):
+        own, asked = _by_fields(sample, value)
+        if own is not None and (found is None or own.rank > found.rank):
+            found, questions = own, asked
+    if found is None:
+        raise CommandError(
+            f"{where}: neither a recipe nor fields of objects in {', '.join(_FORMATS)} read {len(messages)} messages"
+            + ("" if value is None else f" with --value {value!r}")
+            + f"; give --value PATH, --registry for Avro, or a narrower topic, and see docs/messages.md{hint}",
+            ExitCode.SOURCE,
+        )
+    return _look(found, questions, sample)
+
+
+def _by_recipe(sample: _Sample, wanted: str | None) -> _Outcome | None:
+    """The recipe that reads most messages; of several the one that names most of their fields."""
+    found = list[tuple[tuple[int, int, int], _Outcome]]()
+    texts = {one.path for one in sample.leaves if type(one.values[0]) is str}
+    for recipe in RECIPES.values():
+        # a recipe without topics of its own is told by how its times are written
+        alien = "time_unit" in recipe.readings and recipe.readings["time"] in texts
+        if any(_is_on(name, recipe.topic) for name in set(sample.topics)) if recipe.topic else not alien:
+            best = sample.best(_completed(sample, recipe, wanted))
+            if best is not None and best.rank[0] > 0:
+                fit = sample.said.intersection(_WORD.findall(f"{best.readings} {recipe.readings}"))
+                found.append(((best.rank[0], len(fit), best.rank[1]), best))
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def _completed(sample: _Sample, recipe: Recipe, wanted: str | None) -> Iterator[dict[str, Any]]:
+    """A recipe with what the settings must name, by the fields that messages have."""
+    missing, leaves = recipe.missing, sample.values(wanted)
+    names: list[dict[str, Any]] = [{}]
+    if "value" in missing or wanted is not None:
+        units = {} if "unit" in recipe.readings else {"unit": ""}
+        names = [{"value": f"{one.path} || false"} | (units and _unit(one.name)) for one in leaves]
+    elif "of" in missing:
+        names = [{"of": one} for one in dict.fromkeys(_identifier(leaf.steps[0]) for leaf in leaves)]
+    elif "where" in missing:
+        said = {str(one) for leaf in sample.leaves if leaf.name == "resourceName" for one in leaf.values}
+        words = [one for one in sorted(said, key=lambda one: (_rank(one), one)) if _WORDS.fullmatch(one)]
+        names = [{"where": f"resourceName == '{word}'"} for word in words]
+    each = "payload.metrics[]" if "metrics" in recipe.readings["each"] else "payload"
+    series: list[Any] = sample.series(each) if "series" in missing else []
+    for name in names:
+        yield from ({"recipe": recipe.name, **name, "series": one} for one in series)
+        if not series:
+            yield {"recipe": recipe.name, **name}
+
+
+def _is_on(name: str, form: str) -> bool:
+    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything.
+
+    A device's own prefix, where the form begins with it, may have several levels; the recipe counts from the end then.
+    """
+    levels, wanted = name.split("/"), form.split("/")
+    levels = levels[-len(wanted) :] if wanted[0].isupper() else levels
+    return len(levels) == len(wanted) and all(
+        one == two or two.replace("@", "").isupper() or ":" in two for one, two in zip(levels, wanted, strict=True)
+    )
+
+
+def _by_fields(sample: _Sample, wanted: str | None) -> tuple[_Outcome | None, list[Question]]:
+    """Expressions for the fields that messages have, or for payloads that are numbers, and what is open."""
+    said: dict[str, Any] = {**sample.own, "each": "@", "time": "stamp", "value": "text"}
+    if sample.bodies is None:
+        where = [(f"topic[{at}] == '{one}'", one) for at, words in list(sample.measured.items())[-1:]
+                 for one in sorted(words, key=_rank)][:_ANSWERS] if sample.plain else []  # fmt: skip
+        said |= {"where": where[0][0], **_unit(where[0][1])} if where else {}
+        best = sample.best({**said, "series": one} for one in sample.series("@")) if sample.plain else None
+        open_ = [Question("readings.where", "which of them is it?", tuple((one, "") for one, _ in where))]
+        return best, open_ if len(where) > 1 and _rank(where[0][1]) == _rank(where[1][1]) else []
+    tried = [(leaf, best) for leaf in sample.values(wanted) if (best := _of_leaf(sample, leaf)) is not None]
+    if not tried:
+        return None, []
+    leaf, best = min(tried, key=lambda one: (_rank(one[0].name), -one[1].rank[0]))
+    alike = [(one.readings["value"], unit_of(other.name)) for other, one in tried
+             if _rank(other.name) == _rank(leaf.name) and other.each == leaf.each]  # fmt: skip
+    return best, [Question("readings.value", "which field is it?", tuple(alike))] if len(alike) > 1 else []
+
+
+def _of_leaf(sample: _Sample, leaf: _Leaf) -> _Outcome | None:
+    """A field as the value, with the time and series that read most messages."""
+    beside = {(leaf.each, (*leaf.steps[:-1], name)) for name in (*FIELDS, f"{leaf.name} unit")}
+    said_units = (one for one in sample.leaves if (one.each, one.steps) in beside and str(one.values[0]) in UNITS)
+    unit = next(said_units, None)
+    said: dict[str, Any] = {**sample.own, "each": leaf.each, "value": leaf.path, **_unit(leaf.name)}
+    said |= {"value": f"{leaf.path} || false"} if len(leaf.documents) < len(sample.bodies or []) else {}
+    said |= {} if unit is None else {"units": unit.path, "unit": str(unit.values[0])}
+    series = sample.series(leaf.each)
+    timed = [one for how in sample.times(leaf.each) if (one := sample.outcome({**said, **how, "series": series[-1]}))]
+    best = max(timed, key=lambda one: one.rank[0], default=None) if series else None
+    return None if best is None else sample.best({**best.readings, "series": one} for one in series)
+
+
+def _unit(name: str) -> dict[str, str]:
+    return {"unit": unit_of(name)} if unit_of(name) else {}
+
+
+def _look(found: _Outcome, questions: list[Question], sample: _Sample) -> MessageLook:
+    """What is said of the best proposal."""
+    readings, whole = found.readings, Readings.model_validate(found.readings)
+    name = str(readings.get("value", ""))
+    fewest = _FEWEST_RISES if TOTAL.search(name) else COUNTER_RISES
+    runs = runs_of(found.codes, found.instants, found.values)
+    rises = bool(name) and _rank(name) > 0 and bool(are_counters(runs, fewest))
+    if rises:
+        readings = readings | {"register": {"gap": "2h"}}
+    times = np.unique(np.stack([found.codes, found.instants]), axis=1)
+    apart = np.diff(times[1])[np.diff(times[0]) == 0]
+    # what the broker had kept came at once, whenever it was measured
+    retained = any(("mqtt-retain", b"1") in one for one in sample.messages.headers)
+    apart = apart[:0] if retained and "stamp" in str(whole.time) else apart[apart > 0]
+    return MessageLook(
+        readings=readings,
+        questions=() if rises else tuple(questions),
+        count=len(sample.messages),
+        read=found.read,
+        passed=found.passed,
+        rejected=found.rejected,
+        names=found.rank[1],
+        interval_us=slot_of(apart) if len(apart) else None,
+        rises=rises or whole.register_ is not None,
+        unit=whole.unit.strip(),
+        latest_us=int(found.instants.max()),
+        late_us=int((np.maximum.accumulate(found.instants) - found.instants).max()),
+        again=1 - times.shape[1] / len(found.codes),
+    )
