@@ -140,7 +140,7 @@ class _Lines:
         """All lines at once."""
         if b"\0" in data or not is_utf8(data):
             return None
-        quoted = b'"' in data or data.count(b"\r") != data.count(b"\r\n")
+        quoted = b'"' in data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n"))
         if quoted and self._in_order.fullmatch(data) is None:
             return None
         for types in self._types:

@@ -118,21 +118,16 @@ Each = Callable[[list[bytes]], tuple[dict[str, pa.Array], list[bool]]]
 def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each) -> Iterator[RawRows]:
     """Raw rows of blocks; blank lines are none, and lines that cannot be parsed malformed."""
     for block in blocks:
-        if block.data:
-            data, numbers = _without_blank(block)
-            yield from _gathered(list(_halved(data, numbers, parse, each)))
+        numbers = np.arange(block.first_line, block.first_line + block.lines, dtype=np.int64)
+        if not block.data:
+            yield RawRows.lost(numbers)
+        elif (columns := parse(block.data)) is not None:
+            yield RawRows(columns, numbers, numbers[:0])
         else:
-            yield RawRows.lost(np.array([block.first_line], dtype=np.int64))
-
-
-def _without_blank(block: LineBlock) -> tuple[bytes, Ints]:
-    data = block.data
-    numbers = np.arange(block.first_line, block.first_line + block.lines, dtype=np.int64)
-    if not any(blank in b"\n" + data for blank in (b"\n\n", b"\n\r\n", b"\n ")):
-        return data, numbers
-    lines = data.split(b"\n")[:-1]
-    kept = [at for at, line in enumerate(lines) if line.strip(b" \r")]
-    return b"".join(lines[at] + b"\n" for at in kept), numbers[kept]
+            lines = block.data.split(b"\n")[:-1]
+            kept = [at for at, line in enumerate(lines) if line.strip(b" \r")]
+            data = b"".join(lines[at] + b"\n" for at in kept)
+            yield from _gathered(list(_halved(data, numbers[kept], parse, each)))
 
 
 def _halved(data: bytes, numbers: Ints, parse: Parse, each: Each) -> Iterator[RawRows]:
