@@ -24,14 +24,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import MINUTE_US, offsets_between
-from ..common.batches import HIGHEST_US, LOWEST_US, Bools, Floats, Ints, Problem, as_utf8, is_text_type, pc, truths
+from ..common.batches import HIGHEST_US, LOWEST_US, Bools, Ints, Problem, as_utf8, is_text_type, pc, truths
 
 _MONTH_NAMES = (
     *("january", "february", "march", "april", "may", "june"),
@@ -71,13 +71,20 @@ _ISO = (
 _PIVOT = 69
 
 
-@dataclass(frozen=True, slots=True)
-class Stamps:
-    """Calendar times read from text."""
+class Stamps(NamedTuple):
+    """Calendar times."""
 
-    stamp_us: Ints  # microseconds since 1970; UTC where the text had an offset, else on the local clock, shape (n,)
-    zoned: Bools  # which texts had an offset, shape (n,)
-    good: Bools  # which texts are times, shape (n,); the others' stamps mean nothing
+    stamp_us: Ints  # microseconds since 1970; UTC where the time had an offset, else on the local clock, shape (n,)
+    zoned: Bools  # which had an offset, shape (n,)
+    good: Bools  # which are times, shape (n,); the others' stamps mean nothing
+
+    def take(self, indices: pa.Array) -> Stamps:
+        """Those of rows, by numbers that may be null."""
+        at = (indices.fill_null(0) if indices.null_count else indices).to_numpy(zero_copy_only=False)
+        if not len(self.good):
+            nothing = np.zeros(len(at), dtype=np.bool_)
+            return Stamps(nothing.astype(np.int64), nothing, nothing)
+        return Stamps(*(one[at] for one in self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,21 +208,12 @@ def _offset(zone: pa.Array) -> tuple[Ints, Bools, Bools]:
     return sign * (hours * 60 + minutes) * MINUTE_US, zoned, legal
 
 
-@dataclass(frozen=True, slots=True)
-class _Periods:
-    """Times without a clock change, in order."""
-
-    offsets: Ints  # local minus UTC, microseconds, shape (n,)
-    starts: Ints  # first local time of each, microseconds, shape (n,)
-    stops: Ints  # local time at which each ends, microseconds, shape (n,)
-
-
 @lru_cache(maxsize=256)
-def _periods(name: str, first_year: int, last_year: int) -> _Periods:
-    """The periods that cover some years, local."""
+def _periods(name: str, first_year: int, last_year: int) -> tuple[Ints, Ints, Ints]:
+    """The times without a clock change in some years: what local is more than UTC, first local time, and local end."""
     limits, offset_us = offsets_between(name, first_year - 1, last_year + 1)
     far = np.iinfo(np.int64).max
-    return _Periods(
+    return (
         offset_us,
         np.concatenate(([-far], limits + offset_us[1:])),
         np.concatenate((limits + offset_us[:-1], [far])),
@@ -241,27 +239,24 @@ class LocalClock:
         """
         if self.timezone == "UTC" or not len(local_us):
             return local_us, np.zeros(len(local_us), dtype=np.bool_)
-        periods = self._periods_around(local_us)
-        if self.ambiguous == "earliest":
-            at = np.searchsorted(periods.stops, local_us, side="right")
-        else:
-            at = np.searchsorted(periods.starts, local_us, side="right") - 1
-        skipped = (local_us < periods.starts[at]) | (local_us >= periods.stops[at])
-        return local_us - periods.offsets[at], skipped
+        offsets, starts, stops, early, late = self._around(local_us)
+        at = early if self.ambiguous == "earliest" else late
+        return local_us - offsets[at], (local_us < starts[at]) | (local_us >= stops[at])
 
     def doubled(self, local_us: Ints) -> tuple[Bools, Ints, Ints]:
         """Which local times have two instants, the later one of each, and the number of its clock change; all (n,)."""
         if self.timezone == "UTC" or not len(local_us):
             return np.zeros(len(local_us), dtype=np.bool_), local_us, local_us
-        periods = self._periods_around(local_us)
-        early = np.searchsorted(periods.stops, local_us, side="right")
-        late = np.searchsorted(periods.starts, local_us, side="right") - 1
+        offsets, starts, _, early, late = self._around(local_us)
         # a period is named by its beginning, because its number depends on which years are looked up
-        return late > early, local_us - periods.offsets[late], periods.starts[late]
+        return late > early, local_us - offsets[late], starts[late]
 
-    def _periods_around(self, local_us: Ints) -> _Periods:
+    def _around(self, local_us: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """The periods around some times, and the first and last one that each may be in."""
         ends = np.array([local_us.min(), local_us.max()]).astype("M8[us]").astype("M8[Y]").astype(int) + 1970
-        return _periods(self.timezone, *ends.tolist())
+        offsets, starts, stops = _periods(self.timezone, *ends.tolist())
+        early = np.searchsorted(stops, local_us, side="right")
+        return offsets, starts, stops, early, np.searchsorted(starts, local_us, side="right") - 1
 
 
 #: Of rows with a doubled local time which are the second of the two: by row, stamp and clock change.
@@ -309,56 +304,51 @@ class TimeReader:
         Returns:
             Microseconds since the epoch, shape (n,), and the rows without a time; their instants mean nothing.
         """
-        stamps = self._stamps_of(columns)
-        local = np.where(stamps.good, stamps.stamp_us, 0)
-        utc, skipped = self._placed(local, stamps.zoned)
+        stamp_us, zoned, good = self._stamps_of(columns[0] if len(columns) == 1 else _joined(columns))
+        local = np.where(good, stamp_us, 0)
+        utc, skipped = local, np.zeros(len(local), dtype=np.bool_)
+        if self.timezone != "UTC" and not zoned.all():
+            utc, skipped = self._clock.to_utc(local)
+            utc, skipped = np.where(zoned, local, utc), skipped & ~zoned
         if order is not None:
             doubled, later, change = self._clock.doubled(local)
-            rows = np.flatnonzero(doubled & stamps.good & ~stamps.zoned)
+            rows = np.flatnonzero(doubled & good & ~zoned)
             if len(rows):
                 second = rows[order(rows, local[rows], change[rows])]
                 utc[second] = later[second]
-        return utc, _problems(
-            (~stamps.good, RejectReason.UNPARSABLE_TIME), (skipped, RejectReason.NONEXISTENT_LOCAL_TIME)
-        )
+        found = ((~good, RejectReason.UNPARSABLE_TIME), (skipped, RejectReason.NONEXISTENT_LOCAL_TIME))
+        return utc, [Problem(rows, reason) for rows, reason in found if rows.any()]
 
-    def _stamps_of(self, columns: Sequence[pa.Array]) -> Stamps:
-        column = columns[0] if len(columns) == 1 else _joined(columns)
+    def _stamps_of(self, column: pa.Array) -> Stamps:
         stamps = self._read_any(column)
-        good = stamps.good
-        if column.null_count:
-            good = good & truths(pc.is_valid(column))
-        inside = (stamps.stamp_us >= LOWEST_US) & (stamps.stamp_us <= HIGHEST_US)
-        return Stamps(stamps.stamp_us, stamps.zoned, good & inside)
-
-    def _placed(self, stamp_us: Ints, zoned: Bools) -> tuple[Ints, Bools]:
-        if self.timezone == "UTC" or zoned.all():
-            return stamp_us, np.zeros(len(stamp_us), dtype=np.bool_)
-        utc, skipped = self._clock.to_utc(stamp_us)
-        return np.where(zoned, stamp_us, utc), skipped & ~zoned
+        good = stamps.good & (stamps.stamp_us >= LOWEST_US) & (stamps.stamp_us <= HIGHEST_US)
+        return stamps._replace(good=good & truths(pc.is_valid(column)) if column.null_count else good)
 
     def _read_any(self, column: pa.Array) -> Stamps:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            return _taken(self._stamps_of([column.dictionary]), column.indices)
+            return self._stamps_of(column.dictionary).take(column.indices)
         if is_text_type(kind):
             return self._read_text(as_utf8(column))
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return self._read_floats(_floats(column))
         if pa.types.is_date(kind):
             column = column.cast(pa.timestamp("ms"))
         if pa.types.is_timestamp(column.type):
             return _stamps(column.view(pa.int64()), column.type.unit, zoned=column.type.tz is not None)
-        if pa.types.is_uint64(kind):  # what does not fit is far outside anyway
-            column = pc.min_element_wise(column, pa.scalar(np.iinfo(np.int64).max, pa.uint64()), skip_nulls=False)
-        if pa.types.is_integer(kind):
-            return _stamps(column.cast(pa.int64()), self.time_unit, zoned=True)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return self._read_numbers(column)
         nothing = np.zeros(len(column), dtype=np.bool_)
-        return Stamps(np.zeros(len(column), dtype=np.int64), nothing, nothing)
+        return Stamps(nothing.astype(np.int64), nothing, nothing)
 
-    def _read_floats(self, seconds: Floats) -> Stamps:
+    def _read_numbers(self, column: pa.Array) -> Stamps:
+        """Numbers since 1970."""
+        if pa.types.is_uint64(column.type):  # what does not fit is far outside anyway
+            column = pc.min_element_wise(column, pa.scalar(np.iinfo(np.int64).max, pa.uint64()), skip_nulls=False)
+        if pa.types.is_integer(column.type):
+            return _stamps(column.cast(pa.int64()), self.time_unit, zoned=True)
+        is_half = pa.types.is_float16(column.type)
+        seconds = (column if is_half else column.cast(pa.float64(), safe=False)).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            micros = np.rint(seconds * (_US / _PER_SECOND[self.time_unit]))
+            micros = np.rint(seconds.astype(np.float64) * (_US / _PER_SECOND[self.time_unit]))
             inside = (micros >= LOWEST_US) & (micros <= HIGHEST_US)
         return Stamps(np.where(inside, micros, 0).astype(np.int64), np.ones(len(micros), dtype=np.bool_), inside)
 
@@ -366,25 +356,20 @@ class TimeReader:
         if self.time_format is not None:
             # stamps repeat from series to series: the pattern runs once for each
             distinct = text.dictionary_encode()
-            return _taken(self._pattern.read(distinct.dictionary), distinct.indices)
+            return self._pattern.read(distinct.dictionary).take(distinct.indices)
         quick = _quick_iso(text)
         if quick is not None:
             return quick
         stamps = self._pattern.read(text)
-        integer = _matches(text, _INTEGER)
-        number = _matches(text, _NUMBER) & ~integer
-        if integer.any():
-            # pyarrow reads no plus sign in front of an integer
-            digits = pc.utf8_ltrim(pc.utf8_trim_whitespace(_only(text, integer)), "+")
-            stamps = _merged(stamps, _stamps(pc.cast(digits, pa.int64()), self.time_unit, zoned=True), integer)
-        if number.any():
-            floats = _floats(pc.cast(pc.utf8_trim_whitespace(_only(text, number)), pa.float64()))
-            stamps = _merged(stamps, self._read_floats(floats), number)
+        integer = truths(pc.match_substring_regex(text, _INTEGER))
+        number = truths(pc.match_substring_regex(text, _NUMBER)) & ~integer
+        for rows, kind in ((integer, pa.int64()), (number, pa.float64())):
+            if rows.any():
+                # pyarrow reads no plus sign in front of an integer
+                digits = pc.utf8_ltrim(pc.utf8_trim_whitespace(pc.if_else(pa.array(rows), text, None)), "+")
+                others = self._read_numbers(pc.cast(digits, kind))
+                stamps = Stamps(*(np.where(rows, one, other) for one, other in zip(others, stamps, strict=True)))
         return stamps
-
-
-def _problems(*found: tuple[Bools, RejectReason]) -> list[Problem]:
-    return [Problem(rows, reason) for rows, reason in found if rows.any()]
 
 
 def _quick_iso(text: pa.Array) -> Stamps | None:
@@ -427,36 +412,3 @@ def _stamps(integers: pa.Array, unit: str, *, zoned: bool) -> Stamps:
     elif per_second < _US:
         values = (values if good.all() else np.where(good, values, 0)) * (_US // per_second)
     return Stamps(values, np.full(len(values), zoned, dtype=np.bool_), good)
-
-
-def _taken(stamps: Stamps, indices: pa.Array) -> Stamps:
-    at = (indices.fill_null(0) if indices.null_count else indices).to_numpy(zero_copy_only=False)
-    if not len(stamps.good):
-        nothing = np.zeros(len(at), dtype=np.bool_)
-        return Stamps(np.zeros(len(at), dtype=np.int64), nothing, nothing)
-    return Stamps(stamps.stamp_us[at], stamps.zoned[at], stamps.good[at])
-
-
-def _merged(stamps: Stamps, others: Stamps, rows: Bools) -> Stamps:
-    return Stamps(
-        np.where(rows, others.stamp_us, stamps.stamp_us),
-        np.where(rows, others.zoned, stamps.zoned),
-        np.where(rows, others.good, stamps.good),
-    )
-
-
-def _matches(text: pa.Array, expression: str) -> Bools:
-    found = pc.match_substring_regex(text, expression)
-    return truths(found)
-
-
-def _only(text: pa.Array, rows: Bools) -> pa.Array:
-    return pc.if_else(pa.array(rows), text, pa.scalar(None, pa.utf8()))
-
-
-def _floats(column: pa.Array) -> Floats:
-    return (
-        column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-        if pa.types.is_float16(column.type)
-        else column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    )
