@@ -190,7 +190,7 @@ def object_of(line: bytes) -> dict[str, Any] | None:
 
 def _value_of(text: bytes) -> Any:
     """What a text of JSON stands for, its numbers as text; ``None`` if it is none, or nested too deeply."""
-    if text.count(b"[") + text.count(b"{") > _DEEPEST and _depth(text) > _DEEPEST:
+    if text.count(b"[") + text.count(b"{") > _DEEPEST and depth_of(text) > _DEEPEST:
         return None
     try:
         return json.loads(text.decode("utf-8"), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
@@ -198,7 +198,7 @@ def _value_of(text: bytes) -> Any:
         return None
 
 
-def _depth(line: bytes) -> int:
+def depth_of(line: bytes) -> int:
     """How many objects and arrays of a line lie in one another; brackets in strings are none."""
     # pairs of backslashes first: what is left of them before a quote makes it part of the string
     raw = np.frombuffer(line.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)

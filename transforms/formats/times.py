@@ -84,7 +84,7 @@ class Stamps(NamedTuple):
         if not len(self.good):
             nothing = np.zeros(len(at), dtype=np.bool_)
             return Stamps(nothing.astype(np.int64), nothing, nothing)
-        return Stamps(*(one[at] for one in self))
+        return Stamps(self.stamp_us[at], self.zoned[at], self.good[at])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,16 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import fastavro
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..formats.avro import Shapes, bare, decimal_floats
+from ..common.batches import shortest
+from ..formats.avro import is_bounded
 from .parsing import Parsed
 
 #: An id to the writer's schema; ``LookupError`` where there is none, and any other error where that is unknown.
@@ -83,10 +85,52 @@ class AvroParser:
 def bounded(schema: Any) -> Any:
     """A schema to read by; ``None`` if it is none, or one whose bodies' sizes do not bound the work of reading them."""
     try:
-        plain = Shapes(fastavro.parse_schema(bare(schema))).is_plain
-        return fastavro.parse_schema(decimal_floats(schema)) if plain else None
+        return fastavro.parse_schema(_decimal_floats(schema)) if is_bounded(schema) else None
     except Exception:  # noqa: BLE001 - whatever fastavro says of a schema, it cannot be read
         return None
+
+
+#: Decimals of more digits than their precision are rounded, as long as they have no more than this: the time of reading
+#: one grows with the square of its digits.
+_DIGITS = 4_096
+_BITS_PER_DIGIT = 4
+
+
+def _short_decimal(value: bytes, writer: Any, reader: Any = None) -> Any:
+    if 8 * len(value) > _BITS_PER_DIGIT * _DIGITS:
+        raise ValueError(_TOO_LONG)
+    return LOGICAL_READERS["bytes-decimal"](value, writer, reader)
+
+
+_TOO_LONG = "a number of so many digits takes too long to read"
+_SHORT_DECIMAL = "quiltstream-short-decimal"
+LOGICAL_READERS.update({f"{kind}-{_SHORT_DECIMAL}": _short_decimal for kind in ("bytes", "fixed")})
+
+#: A logical type of our own, by which the library makes of a float of 32 bits the decimal that it stands for.
+_DECIMAL_FLOAT = {"type": "float", "logicalType": "quiltstream-decimal"}
+LOGICAL_READERS["float-quiltstream-decimal"] = lambda value, _writer, _reader: shortest(value)
+
+
+def _decimal_floats(schema: Any) -> Any:
+    """A schema by which the library reads floats of 32 bits as :func:`.batches.as_floats` does, without its marks.
+
+    Decimals of very many digits are an error, also in fields that no mapping names.
+    """
+    if schema == "float":
+        return _DECIMAL_FLOAT
+    if isinstance(schema, list):
+        return [_decimal_floats(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: value for name, value in cast("dict[str, Any]", schema).items() if not name.startswith("__")}
+    if found["type"] == "float":
+        return found | _DECIMAL_FLOAT
+    if found.get("logicalType") == "decimal":
+        found["logicalType"] = _SHORT_DECIMAL
+    within = {name: _decimal_floats(found[name]) for name in ("items", "values") if name in found}
+    if "fields" in found:
+        within["fields"] = [one | {"type": _decimal_floats(one["type"])} for one in found["fields"]]
+    return found | within
 
 
 def _wire_id(payload: bytes) -> int | None:

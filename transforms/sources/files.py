@@ -177,8 +177,9 @@ class FileDecoder:
     def _check(self, columns: pa.Schema, path: str) -> None:
         if self.select is None:
             check_columns(columns, path, self._made)
-        elif self.format != "avro":  # whose types are those of its values
-            self.select.check(pa.schema(list(zip(named_once(columns.names), columns.types, strict=True))), path)
+        else:
+            pairs = zip(named_once(columns.names), columns.types, strict=True)
+            self.select.check(pa.schema([(name, kind) for name, kind in pairs if kind != pa.struct([])]), path)
 
     def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
         """Parse a part of the source; of Parquet by the file that is open already, if one is."""

@@ -21,7 +21,7 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ..common.batches import Rejects
 from ..formats import avro
-from ..formats.avro import KEPT, Meaning
+from ..formats.avro import KEPT
 from ..formats.paths import open_bytes
 from ..formats.rows import Columns, Decoded, RawRows, RowReader, check_columns
 from ..payloads import PayloadDecoder
@@ -141,12 +141,12 @@ def _check_types(types: dict[str, Any], path: str) -> None:
 class _Held:
     def __init__(self, name: str, kind: Any) -> None:
         self._name = name
-        time = Meaning.of(kind).time
+        stamps = [avro.type_of(one) for one in avro.kinds_of(kind) if one["type"] in _KINDS[RECEIVED]]
         # a plain number is of microseconds, as the gateway writes it; days and times of day are no stamps
-        self._stamps = time is None or pa.types.is_timestamp(time)
-        self._unit = _UNITS_US.get(getattr(time, "unit", "us"), (1, 1))
+        self._stamps = all(one == pa.int64() or pa.types.is_timestamp(one) for one in stamps)
+        self._unit = _UNITS_US.get(getattr(stamps[0], "unit", "us") if stamps else "us", (1, 1))
 
-    def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
+    def __call__(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
         """Values as an array, shape (n,), and the places of topics and payloads that are none."""
         if self._name == RECEIVED:
             return pa.array([self._stamp(one) for one in values], pa.int64()), []
