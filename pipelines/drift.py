@@ -118,7 +118,7 @@ def looked_at(store: Store, held: Registration) -> tuple[int, list[str]]:
     """
     why = _never(held)
     if why is not None:
-        raise CommandError(f"query {held.query.name!r}: drift is {why}; see docs/estimates.md")
+        raise CommandError(f"query {held.query.name!r}: drift is {why}; see docs/model.md")
     grid, schedule = SlotGrid(**held.domain.grid), held.query.schedule
     missing = next(store.missing(held), None)
     over = stretches_by(schedule, grid, schedule.covered.stop if missing is None else missing[0].start)
@@ -169,7 +169,7 @@ def _text(held: Registration, grid: SlotGrid, found_in: Window, found: Drift) ->
     return (
         f"the rows released for {stretch} contradict the belief in force: {found.reason}{state}; it has "
         f"{found.share:.3g} of the cells, and the belief allows {found.expected:.3g}. What the ledger says rests "
-        "on that belief: fit a model anew, and see docs/estimates.md"
+        "on that belief: fit a model anew, and see docs/model.md"
     )
 
 

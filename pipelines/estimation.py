@@ -1,4 +1,4 @@
-"""The model that a job estimates itself, once, when it begins (``docs/estimates.md``; theory section 7, item 5).
+"""The model that a job estimates itself, once, when it begins (``docs/model.md``; theory section 7, item 5).
 
 An estimate is lowered by a margin before it is believed: what is believed is a bound. It goes on record with its query,
 whose noise is calibrated for it, and a job that begins anew reads it from there.

@@ -1,6 +1,6 @@
 """Changes of a domain on record: beliefs, estimates, budgets, history that was lost, and the ids of its sources.
 
-A new belief joins the others for the whole history, or follows them from a public slot on (docs/ledger-mathematics.md).
+A new belief joins the others for the whole history, or follows them from a public slot on (docs/mathematics.md).
 Either way everything charged and promised is priced anew, endless schedules to their end, and the change is refused if
 that passes the budget.
 

@@ -255,7 +255,7 @@ def _show_cost(console: Console, summary: Summary, releases: int) -> None:
             "feeder lose more than 1",
             "exact statistics of the history, which no ledger counts: the belief, and so the noise of every row and "
             "its model id, and how many of its homes lose more. Here the history is public; "
-            "where it is not, give bounds by hand, or estimate from noisy counts (docs/estimates.md)",
+            "where it is not, give bounds by hand, or estimate from noisy counts (docs/model.md)",
         ],
     )
 

@@ -153,5 +153,7 @@ def tally(losses: Callable[[], FloatArray], epsilon: float, why_not: str) -> dic
 #: The checks of :func:`check`, by name.
 CHECKS = ("rhythm", "memory", "25 hours", "week")
 
-_UNTOLD = f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states on days alike, or "
-"all are alike"
+_UNTOLD = (
+    f"no series has {LEAST_STRETCHES} such stretches without gaps about each of two states on days of one kind, or all "
+    "are alike"
+)

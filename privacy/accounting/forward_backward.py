@@ -6,7 +6,7 @@ times as likely under x as under x' at any slot, where
 
     loss = max over x != x' of F[x,x'] + B[x,x'] - d.
 
-``docs/ledger-mathematics.md`` has the proof, for the densities and kernels of each slot. Only the ratio e^d of one slot
+``docs/mathematics.md`` has the proof, for the densities and kernels of each slot. Only the ratio e^d of one slot
 is used of the releases, so they may overlap and may be chosen by what was published before.
 
 >>> from quiltstream.privacy.models.markov_chain import MarkovChain
@@ -309,7 +309,7 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     """A sigma below which an endless stream of raw counts, one a slot with Laplace noise, loses more than epsilon.
 
     The loss is at least d + log(r(x) / r(x')) + log(l(x) / l(x')) for the chances r and l of any outputs ahead and back
-    (``docs/ledger-mathematics.md``, with numbers: with two states the account attains it up to epsilon 3). Those tried
+    (``docs/mathematics.md``, with numbers: with two states the account attains it up to epsilon 3). Those tried
     begin with the same v in every slot: all v up to 12 states, thresholds of the order of the states beyond. Then,
     again and again, the outputs of each pair (of the 150 that lose most) become the best next v with the outputs of any
     pair after it; a ratio of sums is largest for a threshold of P(x, .) / P(x', .), so only these are tried. So outputs

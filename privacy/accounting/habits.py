@@ -27,7 +27,7 @@ tell of that part alone. So the recursion of the account holds with d charged on
 
 and B_t in the same way back in time, by the reversals. With C = A_t + B_t - d [x != x'] the loss at slot t is at most
 L(p_x, p_x'; C), the largest over t that of all T slots; and it is at most T d, by group privacy. The proof is that of
-``docs/ledger-mathematics.md`` with (r, x) in the place of x: what is changed in h is the second part of one slot.
+``docs/mathematics.md`` with (r, x) in the place of x: what is changed in h is the second part of one slot.
 
 >>> members = [MarkovChain([[0.9, 0.1], [0.9, 0.1]]), MarkovChain([[0.1, 0.9], [0.1, 0.9]])]
 >>> told = habit_loss(members)

@@ -128,7 +128,7 @@ class Ledger:
     """An account of the loss of one belief, or of several that follow each other or are held side by side.
 
     The loss is a function of the density alone: the same charges in any order give the same float. It does not fall
-    when a charge is added, but for what proofs leave (``docs/ledger-mathematics.md``). Two charges may cost more
+    when a charge is added, but for what proofs leave (``docs/mathematics.md``). Two charges may cost more
     together than the sum of what each costs alone.
     Several threads may use one ledger: the ledgers of a process work one at a time.
 

@@ -2,7 +2,7 @@
 
 loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ].
 
-``docs/ledger-mathematics.md`` has the proof. The theorems of the sources are special cases or weaker ([SWC17] Theorem
+``docs/mathematics.md`` has the proof. The theorems of the sources are special cases or weaker ([SWC17] Theorem
 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2; see :mod:`.theorems`).
 
 The sides of a slot are apart: the end of the quilt at lag a costs the density of the a - 1 slots between, plus the

@@ -167,7 +167,7 @@ _TABLE = (
     Method(
         forward_backward,
         "directions",
-        noise="by the [forward-backward account](calibration.md#the-forward-backward-account); for an "
+        noise="by the [forward-backward account](mechanisms.md#the-forward-backward-account); for an "
         "endless stream never more than the three above, but for rounding; for a window alone neither, at an epsilon "
         "of at most 3 and up to 12 states, or with the certificates of `fit --certify`; else compare them by "
         "`quiltstream plan`",

@@ -17,7 +17,7 @@ LEFT_OUT = [block for block in ALL_BLOCKS if block.key == "no-run"]
 
 
 #: Pages whose blocks take seconds.
-LONG = {f"docs/{name}.md" for name in ("ledger", "ledger-mathematics", "model", "planning", "show")}
+LONG = {f"docs/{name}.md" for name in ("ledger", "mathematics", "model", "planning", "show")}
 
 # A tutorial runs in test_tutorials.py, which looks at what it published, too.
 RUN = [
