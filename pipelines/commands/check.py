@@ -2,8 +2,8 @@
 
 Every number is an exact statistic of the data, and readings are printed as they are, for the operator's eyes: nothing
 is charged, no row is published, and no ledger is made or opened; of a topic nothing is committed. Files are decoded as
-a run decodes them; all readings are in memory at once, 24 bytes each, and twice while they are sorted. Messages come
-from a file, from standard input, or from the end of the topics that the settings name.
+a run decodes them; all readings are in memory at once, 24 bytes each, and twice while they are sorted. Of topics the
+last messages are looked at. Messages to try come from a file, from standard input, or from the end of the topics.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from ...schemas.settings.secrets import located
 from ...schemas.slots import Schedule, format_duration, format_instant, parse_instant, time_zone
 from ...transforms.common.batches import Floats, Ints, reading_columns
 from ...transforms.formats.rows import Decoded
-from ...transforms.payloads.decoder import Trial, Tried
+from ...transforms.payloads.avro import SchemaLookup
+from ...transforms.payloads.decoder import PayloadDecoder, Trial, Tried
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.readings.slots import words_of
-from ...transforms.sources.files import BySeries, ReadReadings, SlotValues, are_messages
+from ...transforms.sources.files import BySeries, FileTask, ReadReadings, SlotValues, are_messages
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
@@ -133,11 +134,12 @@ class Checked:
     remarks: tuple[str, ...]  # what to look at
     left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing, in a line
     fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
+    messages: int = 0  # the last messages of topics that were looked at; 0 where the source is files
 
     @property
     def code(self) -> ExitCode:
         """The exit code: that of a run, which publishes nothing where no reading counts."""
-        return ExitCode.OK if self.counts else ExitCode.SOURCE
+        return ExitCode.OK if self.counts or (self.messages and self.readings) else ExitCode.SOURCE
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,27 @@ class _Gathering:
             self.groups |= {(names[at], columns.groups[group].as_py()) for at, group in pairs}
 
 
-def gather(source: ReadReadings, by_series: BySeries | None) -> Gathered:
+class TopicSample:
+    """The last messages of a job's topics, as a source is read."""
+
+    left_out: tuple[str, ...] = ()
+    tasks: tuple[FileTask, ...] = ()
+
+    def __init__(self, settings: Settings, group: str | None) -> None:
+        self.messages = messages_of_topics(settings, _SAMPLE)
+        if not len(self.messages):
+            raise CommandError("source.kafka: its topics have no message to look at", ExitCode.SOURCE)
+        self._decoder = PayloadDecoder.of(settings, group=group, schemas=_schemas_of(settings))
+
+    def decoded(self) -> Iterator[tuple[str, Decoded]]:
+        """Decode them; a place is a topic and an offset."""
+        topics = np.array(self.messages.topics)
+        for topic in np.unique(topics).tolist():
+            for decoded in self._decoder.decode(self.messages.some(np.flatnonzero(topics == topic).tolist())):
+                yield topic, decoded
+
+
+def gather(source: ReadReadings | TopicSample, by_series: BySeries | None) -> Gathered:
     """Read every file of a source as a run does, without Beam; where rows of a series go together, as the slots."""
     found, held, some = _Gathering(), list[pa.RecordBatch](), set[str]()
     for path, decoded in source.decoded():
@@ -257,8 +279,14 @@ def check(settings: Settings) -> Checked:
     if roster is None and isinstance(only, Constant):
         roster = Roster.of([only.constant])
     group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
-    source = read_source(settings, group, settings.schedule)
     words = words_of(settings.readings, settings.slots.of)
+    if settings.source is not None and settings.source.kafka is not None:
+        sample = TopicSample(settings, group)
+        data = gather(sample, None)
+        if words is None:
+            refuse_crowded_stamps(settings, data.series, data.times)
+        return replace(examine(settings, data, None), messages=len(sample.messages))
+    source = read_source(settings, group, settings.schedule)
     by_series = source.by_series if words is None else SlotValues(words, settings.grid)
     data = gather(source, by_series)
     if by_series is None:
@@ -321,7 +349,9 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
         left_out=data.left_out,
         fell=data.fell,
     )
-    return replace(found, remarks=(*_of_values(found, settings, data), *_of_counts(found, settings, data, roster)))
+    # a sample of topics has no files, and nothing of it counts in a window
+    counts = _of_counts(found, settings, data, roster) if data.files else ()
+    return replace(found, remarks=(*_of_values(found, settings, data), *counts))
 
 
 def _unended(schedule: Schedule, latest: int) -> int:
@@ -543,8 +573,9 @@ def _on_clock(zone: str, first: str | None, last: str | None) -> str:
 def show(console: Console, found: Checked) -> None:
     """Print what was found."""
     heading(console, "For the operator only, not to be published: exact statistics of the data")
+    where = f"the last {plural(found.messages, 'message')}" if found.messages else plural(found.files, "file")
     rows: list[tuple[str, Any]] = [
-        ("readings", f"{found.readings:,} in {plural(found.files, 'file')}, of {found.series:,} series"),
+        ("readings", f"{found.readings:,} in {where}, of {found.series:,} series"),
         *(("left out", line) for line in found.left_out),
         ("span", _on_clock(found.timezone, found.first, found.last)),
         ("zone", f"times without an offset are read in {found.timezone}"),
@@ -566,6 +597,9 @@ def show(console: Console, found: Checked) -> None:
         notes(console, found.remarks)
     paragraph(console, "Nothing was charged or published, and no ledger was opened.")
 
+
+#: Messages of topics that are looked at.
+_SAMPLE = 1_000
 
 #: Bytes of a file of messages, or of standard input.
 _MOST = 1 << 26
@@ -654,13 +688,17 @@ def trial_of(settings: Settings) -> Trial:
     if source is not None and source.section is None and not are_messages(source.format, readings):
         readings.check_columns()  # as a run does
     group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
-    schemas = None
-    kafka = None if settings.source is None else settings.source.kafka
-    if readings.payload == "avro" and kafka is not None and kafka.registry is not None:
-        from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
+    return Trial(readings, settings.slots.timezone, group, _schemas_of(settings))
 
-        schemas = RegistrySchemas(kafka.registry.url, located(kafka.registry.options, settings.path))
-    return Trial(readings, settings.slots.timezone, group, schemas)
+
+def _schemas_of(settings: Settings) -> SchemaLookup | None:
+    """Where the schemas of messages are; ``None`` where their payloads name none."""
+    kafka = None if settings.source is None else settings.source.kafka
+    if settings.readings is None or settings.readings.payload != "avro" or kafka is None or kafka.registry is None:
+        return None
+    from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
+
+    return RegistrySchemas(kafka.registry.url, located(kafka.registry.options, settings.path))
 
 
 def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:

@@ -50,6 +50,11 @@ _WORDS = re.compile(
     r"|((re)?active|apparent|total|l[123])?[_ ]?(power|energy|voltage|current|frequency|temperature|humidity|k?wh?)",
     re.IGNORECASE,
 )
+#: Names of parts of one meter.
+_PART = re.compile(
+    r"(l|p|phase|ph|ch|channel|input|output|tariff|t)?[_-]?[abc\d]|total|sum|import|export|grid|solar|battery|load",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[\w-]+")
 _NUMBER = re.compile(r"\s*[-+]?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?\s*")
 #: Instants that a time lies between: the years 2000 to 2100.
@@ -274,7 +279,8 @@ def _is_keyed(objects: Sequence[dict[str, Any]]) -> bool:
     """Whether the fields are names of devices, which no settings have: all of them objects with the same fields."""
     inner = [one for given in objects for one in given.values()]
     names = {name for given in objects for name in given}
-    return len(names) > 1 and all(type(one) is dict for one in inner) and len({frozenset(one) for one in inner}) == 1
+    alike = all(type(one) is dict for one in inner) and len({frozenset(one) for one in inner}) == 1
+    return alike and len(names) > 1 and not all(map(_PART.fullmatch, names))
 
 
 def _walk(

@@ -188,7 +188,7 @@ class _Worker:
             found: list[Decoded] = []
             silent = np.ones(len(messages), dtype=np.bool_)
             silent[ends] = False
-            for some, opened in self._opened(messages, chosen, bad):
+            for some, opened in self._parts(messages, chosen, bad):
                 for rows in self._payload_format(opened, some):
                     silent[rows.message] = False
                     found += [self._rows.decode(raw) for raw in rows.raw()]
@@ -198,48 +198,33 @@ class _Worker:
         parts = [replace(part, rejects=()) for part in found if part.readings is not None]
         return _with_rejects(parts, bad, rejects, messages, int(silent.sum()))
 
-    def _opened(
+    def _parts(
         self, messages: Messages, chosen: list[int], bad: dict[int, RejectReason]
     ) -> Iterator[tuple[list[int], Messages]]:
-        """Messages in parts that are parsed together, with their payloads unpacked; what cannot be is bad."""
-        if not self._packed:
-            for some in _in_parts(messages, chosen):
-                yield some, messages
-            return
+        """Messages with their payloads unpacked, cut where more bytes than :data:`_PARSED_BYTES` would come together.
+
+        What cannot be unpacked is bad.
+        """
         payloads = list(messages.payloads)
-        opened = replace(messages, payloads=payloads)
-        some, held = list[int](), 0
+        opened, some, held = replace(messages, payloads=payloads), list[int](), 0
         for number in chosen:
-            try:
-                body = unpacked(messages.payloads[number] or b"", self._limit)
-            except TooLargeError:
-                bad[number] = RejectReason.TOO_LARGE
-                continue
-            except ValueError:
-                bad[number] = RejectReason.MALFORMED_ROW
-                continue
+            body = payloads[number] or b""
+            if self._packed:
+                try:
+                    payloads[number] = body = unpacked(body, self._limit)
+                except ValueError as error:
+                    too_large = isinstance(error, TooLargeError)
+                    bad[number] = RejectReason.TOO_LARGE if too_large else RejectReason.MALFORMED_ROW
+                    continue
             if some and held + len(body) > _PARSED_BYTES:
                 yield some, opened
                 for one in some:
                     payloads[one] = None
                 some, held = [], 0
-            payloads[number] = body
             some.append(number)
             held += len(body)
         if some:
             yield some, opened
-
-
-def _in_parts(messages: Messages, chosen: list[int]) -> Iterator[list[int]]:
-    """Messages in their order, cut where more bytes than :data:`_PARSED_BYTES` would come together."""
-    first, held = 0, 0
-    for place, number in enumerate(chosen):
-        size = len(messages.payloads[number] or b"")
-        if held and held + size > _PARSED_BYTES:
-            yield chosen[first:place]
-            first, held = place, 0
-        held += size
-    yield chosen[first:]
 
 
 def _with_rejects(

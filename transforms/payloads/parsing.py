@@ -183,11 +183,6 @@ def unpacked(payload: bytes, most: int) -> bytes:
     return bytes(found)
 
 
-def parse_ndjson(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-    """Parse payloads whose lines are JSON documents; empty lines are none."""
-    return _several(payloads, numbers, _json_lines)
-
-
 def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[bytes], Iterable[Any]]) -> Parsed:
     """Parse payloads of several documents each; of a bad one those before the damage count."""
     parsed = Parsed()
@@ -201,18 +196,23 @@ def _several(payloads: Sequence[bytes], numbers: Sequence[int], read: Callable[[
     return parsed
 
 
-def _json_lines(payload: bytes) -> Iterator[Any]:
-    """What the lines of a payload hold but for blank ones; a bad one is an error when the others are read."""
+def _each(payload: bytes, cut: Callable[[bytes], Iterable[bytes]], parse: Callable[[bytes], Any]) -> Iterator[Any]:
+    """What the parts of a payload hold but for blank ones; a bad one is an error when the others are read."""
     broken = False
-    for line in payload.split(b"\n"):
-        if not line.lstrip():
-            continue
+    for one in cut(payload):
         try:
-            yield parse_json_text(line)
-        except Exception:  # noqa: BLE001 - whatever a parser raises is about this line alone
+            if one.strip():
+                yield parse(one)
+        except Exception:  # noqa: BLE001 - whatever a parser raises is about this part alone
             broken = True
     if broken:
-        raise ValueError("a bad line")
+        raise ValueError("a bad part")
+
+
+#: The parser of lines that are JSON documents.
+parse_ndjson = partial(_several, read=partial(_each, cut=lambda payload: payload.split(b"\n"), parse=parse_json_text))
+#: The parser of telegrams of DSMR, of which a message may have several, each for itself.
+parse_dsmr = partial(_several, read=partial(_each, cut=telegrams, parse=telegram))
 
 
 def csv_parser(columns: Sequence[str], delimiter: str) -> Parser:
@@ -263,19 +263,3 @@ def cim_parser() -> Parser:
     """The parser of documents of CIM, each an array of values."""
     check_xml("CIM payloads")
     return lambda payloads, numbers: parse_each(payloads, numbers, cim)
-
-
-def parse_dsmr(payloads: Sequence[bytes], numbers: Sequence[int]) -> Parsed:
-    """Parse telegrams of DSMR, of which a message may have several, each for itself."""
-    return _several(payloads, numbers, _telegrams)
-
-
-def _telegrams(payload: bytes) -> Iterator[Any]:
-    broken = False
-    for one in telegrams(payload):
-        try:
-            yield telegram(one)
-        except ValueError:
-            broken = True
-    if broken:
-        raise ValueError("a bad telegram")

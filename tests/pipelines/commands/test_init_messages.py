@@ -139,6 +139,10 @@ BY_MINUTE: dict[str, tuple[list[Any], dict[str, Any]]] = {
         ],
         {"recipe": "edgex", "where": "resourceName == 'Power'"},
     ),
+    "phases": (
+        [{"id": f"m{at % 2}", "ts": NOON_S + at, "em": {f"L{n}": {"power": at} for n in (1, 2)}} for at in range(6)],
+        {"each": "payload", "value": "???", "time": "ts", "series": "id"},
+    ),
     "two powers": (
         [{"meter": f"m{at % 2}", "ts": NOON_S + at, "power_1": at, "power_2": 3} for at in range(6)],
         {"each": "payload", "value": "???", "time": "ts", "series": "meter"},

@@ -13,7 +13,7 @@ from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.kafka.source import last_messages
 
 from ...transforms.kafka.fake import FakeBroker
-from ..jobs import Job, call, job
+from ..jobs import Done, Job, call, job
 
 STAMP = "2024-03-01T12:00:00Z"
 
@@ -113,6 +113,26 @@ def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkey
     found = check.messages_of_topics(settings, 5)
     (one,) = check.trial_of(settings).of(found)
     assert one.readings == (("m1", STAMP, 7.0),)
+
+
+def test_check_looks_at_the_last_messages_of_the_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(apart_s: int, **slots: str) -> Done:
+        bodies = [b'{"id": "m1", "ts": %d, "w": 7}' % (1_709_294_400 + apart_s * at) for at in range(20)]
+        broker = FakeBroker()
+        broker.send(broker.topic(partitions=1, name="meters"), [(0, one) for one in (*bodies, b"{", b'{"id": "m2"}')])
+        monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
+        settings = made(tmp_path, each="payload", series="id", time="ts", value="w")
+        text = settings.settings.read_text(encoding="utf-8")
+        settings.settings.write_text(text.replace("slots:", "slots:\n  of: last") if slots else text, encoding="utf-8")
+        done = call("check", "--json", settings.settings)
+        assert broker.groups == {}
+        return done
+
+    found = json.loads(checked(1_800).ended(0).out)
+    assert (found["messages"], found["readings"], found["series"], found["step"]) == (22, 20, 1, 1_800_000_000)
+    assert [(one["reason"], one["rows"]) for one in found["rejected"]] == [("malformed-row", 1), ("unparsable-time", 1)]
+    checked(60).ended(2, "slots.of is missing")
+    checked(60, of="last").ended(0)
 
 
 def test_control_characters_of_messages_and_names_never_reach_the_terminal(tmp_path: Path) -> None:
