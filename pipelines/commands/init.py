@@ -203,7 +203,7 @@ def write_settings(options: Options) -> None:
         zone_of(options.timezone)
         look = look_at(data, options.value, options.timezone)
         hold_out = _init_command(relative(look.rows.files, output), output.name, options)
-        guessed, name = guess(look, output, options.timezone, hold_out), data.name
+        guessed, name = guess(look, output, hold_out), data.name
         said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {name}")

@@ -369,11 +369,17 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
 
 def named_once(header: Sequence[str]) -> list[str]:
-    """Names that are there once each: a missing one is ``column`` and its number, the second of two ends in ``_1``."""
-    made: list[str] = []
+    """Names that SQL tells apart, whatever their case: a missing one is ``column`` and its number, the second of two
+    ends in ``_1``, as do ``filename`` and ``line``, which a SELECT has beside the columns of a file."""
+    made, taken = list[str](), {"filename", "line"}
     for at, name in enumerate(header):
-        one = name.strip() or f"column{at}"
-        made.append(one if one not in made else f"{one}_{sum(other.startswith(one) for other in made)}")
+        plain = one = name.strip() or f"column{at}"
+        number = 0
+        while one.lower() in taken:
+            number += 1
+            one = f"{plain}_{number}"
+        taken.add(one.lower())
+        made.append(one)
     return made
 
 

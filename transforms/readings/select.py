@@ -30,7 +30,7 @@ import pyarrow as pa
 from ...schemas.settings.base import SettingsError
 from ..common.batches import Ints, whole
 from ..formats.paths import SourceFileError
-from ..formats.rows import RawRows
+from ..formats.rows import RawRows, named_once
 from .row_wise import NEEDED, check_plan, check_tree, columns_in, nodes
 
 MACROS = Path(__file__).with_name("macros.sql")
@@ -213,7 +213,8 @@ class Select:
 
 
 def _files(rows: pa.RecordBatch | pa.Table, lines: Ints, path: str) -> pa.Table:
-    table = pa.table({name: rows.column(name) for name in rows.schema.names})
+    names = named_once(rows.schema.names)
+    table = pa.table({name: rows.column(at) for at, name in enumerate(names)})
     name = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(lines), np.int32)), pa.array([path], pa.utf8()))
     return table.append_column("filename", name).append_column("line", pa.array(lines, pa.int64()))
 

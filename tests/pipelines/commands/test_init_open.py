@@ -156,12 +156,6 @@ def test_a_table_of_thousands_of_columns_is_looked_at_soon(tmp_path: Path) -> No
     assert time.process_time() - begun < 60, "by the square of the columns it would be minutes"
 
 
-@pytest.mark.parametrize("names", ["Time,time", "filename,kwh"])
-def test_names_that_sql_cannot_tell_apart_are_refused(tmp_path: Path, names: str) -> None:
-    (tmp_path / "x.csv").write_text("\n".join([names, *DAYS]), encoding="utf-8")
-    call("init", tmp_path / "x.csv", "-o", tmp_path / "settings.yaml").ended(2, "rename the column")
-
-
 @pytest.mark.night
 def test_without_duckdb_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["time,kwh", *DAYS]), encoding="utf-8")
