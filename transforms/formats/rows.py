@@ -369,8 +369,10 @@ def missing_column(setting: str, column: str, path: str, available: Sequence[str
 
 
 def named_once(header: Sequence[str]) -> list[str]:
-    """Names that SQL tells apart, whatever their case: a missing one is ``column`` and its number, the second of two
-    ends in ``_1``, as do ``filename`` and ``line``, which a SELECT has beside the columns of a file."""
+    """Names that SQL tells apart, whatever their case, from each other and from ``filename`` and ``line``.
+
+    A missing one is ``column`` and its number; the second of two ends in ``_1``.
+    """
     made, taken = list[str](), {"filename", "line"}
     for at, name in enumerate(header):
         plain = one = name.strip() or f"column{at}"

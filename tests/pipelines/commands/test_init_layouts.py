@@ -70,7 +70,8 @@ def rows_of(case: Case) -> list[Row]:
                 "m": f"Zähler {k + 1}", "k": k + 1, "n": n, "t": t, "e": t + step, "l": local, "h": t.hour + 1,
                 "p": t.hour * 2 + t.minute // 30 + 1, "v": v, "c": str(v).replace(".", ","), "r": round(total, 3),
                 "R": f"{total:.3f}".replace(".", ","), "x": texts[number % len(texts)], "part": "ab"[number % 2],
-                "d": (t - dt.datetime(1899, 12, 30)) / dt.timedelta(days=1), "u": int(t.replace(tzinfo=dt.UTC).timestamp()),
+                "d": (t - dt.datetime(1899, 12, 30)) / dt.timedelta(days=1),
+                "u": int(t.replace(tzinfo=dt.UTC).timestamp()),
             }  # fmt: skip
             total += v
             made += [row] if not case.get("twice") else [row | {"x": one} for one in texts * (3 - len(texts))]
