@@ -40,9 +40,8 @@ from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, percent, plural, results
 from ..errors import CommandError, ExitCode, writing
-from ..init.look import look_at
+from ..init.look import Question, look_at
 from ..init.messages import MessageLook, look_at_messages
-from ..init.parts import Question
 from ..init.write import (
     BELIEF_TEXT,
     ENERGY,

@@ -29,7 +29,7 @@ from ...transforms.payloads.messages import Messages, topics
 from ...transforms.payloads.parsing import unpacked
 from ...transforms.payloads.units import FIELDS, UNITS
 from ..errors import CommandError, ExitCode
-from .parts import Question
+from .look import Question
 from .rhythm import COUNTER_RISES, are_counters, runs_of, slot_of
 from .times import EPOCHS, text_format
 from .words import ELECTRIC, SERIES, TIME, TOTAL, VALUE, unit_of

@@ -15,22 +15,14 @@ from ...transforms.common.batches import is_text_type
 from ..console import listed, percent
 from ..errors import CommandError, ExitCode
 from .files import Rows
+from .times import CLOCKS, DAYS, DIGITS, EPOCHS, FORMATS
 from .words import BEGIN, CLOCK, END, LOCAL, PARTS, PERIOD, SERIES, SHOWN, TIME, UPDATE, UTC, VALUE, literal, quoted
 
-_DAYS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d/%m/%y",
-         "%m/%d/%y", "%d.%m.%y", "%Y%m%d", "%Y-%m-%d")  # fmt: skip
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H", "%H%M", "%H:%M:%S.%f")
-_DIGITS = ("%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%d")
-_BASIC = tuple(f"%Y%m%dT%H%M{end}" for end in ("", "%z", "%S", "%S%z", "%S.%f", "%S.%f%z"))
-_BOTH = tuple(f"{day} {clock}" for clock in _CLOCKS for day in _DAYS)
-_FORMATS = (*_DIGITS[:2], *_BASIC, *_BOTH, "%Y-%m-%d %H:%M:%S %z", *_DAYS)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:?\d\d(:?\d\d([.,]\d+)?)?)?( ?(Z|[-+]\d\d(:?\d\d)?))?)?")
 _OFFSET = re.compile(r"(Z|[-+]\d\d(:?\d\d)?)$")
 _MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d([T ]00:00:00(\.0+)?Z?)?")
 _LETTERS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d ?[A-Z]{3,4}")
 _HOURS = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
-#: Units of counts since 1970, by the least that they are.
-_EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
 #: Minutes of the intervals of a day by their number: the usual day, and those on which a clock is set.
 _COUNTS = {23: 60, 24: 60, 25: 60, 46: 30, 48: 30, 50: 30, 92: 15, 96: 15, 100: 15}
 #: Columns that are made of names of columns, of which shape, and what these are.
@@ -201,7 +193,7 @@ class Table:
                 self.said.append(("not used", f"columns of none of the series: {listed(beside, SHOWN)}"))
 
     def form_of(
-        self, texts: Sequence[str], forms: Sequence[str] = _FORMATS
+        self, texts: Sequence[str], forms: Sequence[str] = FORMATS
     ) -> tuple[str, tuple[str, bool] | None] | None:
         """The format of some texts; and that with day and month exchanged where no text tells, and whether spans do.
 
@@ -249,17 +241,17 @@ class Table:
     def _of_form(self, name: str, form: str, other: tuple[str, bool] | None = None) -> Times:
         plain = {"time_format": form} if self.is_text(name) else None
         sql = f"try_strptime({self.sql(name)}, {literal(form)})"
-        return Times((name,), sql, "", plain, "%z" not in form, form in _DAYS, form, other)
+        return Times((name,), sql, "", plain, "%z" not in form, form in DAYS, form, other)
 
     def _of_digits(self, name: str, texts: Sequence[str]) -> Times | None:
         """A column of numbers that are digits of a time, or a count since 1970."""
         is_named = TIME.search(name) is not None
-        if is_named and (form := self.form_of(texts, _DIGITS)) is not None:
+        if is_named and (form := self.form_of(texts, DIGITS)) is not None:
             return self._of_form(name, form[0])
         if not is_named and not (self.rows.options.get("names") and name == self.columns[0]):
             return None
         sizes = (float(one) for one in texts if re.fullmatch(r"\d+(\.\d+)?", one))
-        units = Counter(next((unit for least, unit in _EPOCHS if one >= least), "") for one in sizes).most_common()
+        units = Counter(next((unit for least, unit in EPOCHS if one >= least), "") for one in sizes).most_common()
         if not units or not units[0][0]:
             return None
         q, unit = quoted(name), units[0][0]
@@ -296,7 +288,7 @@ class Table:
                     self.said.append(("time", f"{name} is the number of an interval of {minutes} minutes, from {low}"))
                     return Times(columns, f"elapsed({date}, {number}, interval {minutes} minutes, {zone})", naive=False)
             joined = self.all(f"select distinct {text} || ' ' || {q} x from t where x is not null limit 2000")
-            form = self.form_of([one[0] for one in joined], [f"{day.form or _DAYS[-1]} {clock}" for clock in _CLOCKS])
+            form = self.form_of([one[0] for one in joined], [f"{day.form or DAYS[-1]} {clock}" for clock in CLOCKS])
             if form is not None:
                 plain = {"time_format": form[0]} if self.is_text(name) and day.form else None
                 sql = f"try_strptime({text} || ' ' || {q}, {literal(form[0])})"

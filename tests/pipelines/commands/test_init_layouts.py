@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from ...depth import some
 from ..jobs import call
 
 EDGES = [250, 500, 1000, 2000]
@@ -169,7 +170,7 @@ def right_of(case: Case) -> dict[str, Any]:
     return right | case.get("right", {})
 
 
-@pytest.mark.parametrize("case", list(cases()))
+@pytest.mark.parametrize("case", some(list(cases()), 4))
 def test_a_layout_is_read_right_or_left_open(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = written(case, tmp_path)
