@@ -43,6 +43,7 @@ from ..store.address import StoreAddress
 from ..store.errors import StoreError
 from ..store.specs import Noise, Registration
 from ..store.store import Store
+from .aggregate.coders import Part
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
 from .aggregate.ledger_access import BlockLog
@@ -63,8 +64,8 @@ from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
 from .sources.reading_rows import batched
 
-#: A shard's number and its blocks: keys have a coder of their own on every runner.
-_SHARDED = typehints.Tuple[int, Any]
+#: A shard's number and what it has: keys have a coder of their own on every runner.
+_SHARDED = typehints.Tuple[int, Part]
 
 
 class Histograms(NamedTuple):
@@ -255,7 +256,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         sight = live and plan.roster is None
         encode = EncodeCells(plan, follow=live, sight=sight, tally=not live, declared=declared, begun=begun)
         encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
-        cells = encoded.cells
+        cells = _sharded(encoded.cells)
         registered: Any = True
         if not live:
             keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
@@ -264,11 +265,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             # a live source says itself which windows are complete
             seed = readings.pipeline | "Seed" >> beam.Impulse()
             ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
-            cells.element_type = ends.element_type = _SHARDED
-            cells = (cells, ends) | "Join" >> beam.Flatten()
-        cells.element_type = _SHARDED
+            cells = _sharded((cells, _sharded(ends)) | "Join" >> beam.Flatten())
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
-        collected = windowed | "Collect" >> beam.CombinePerKey(CollectCells()).with_output_types(_SHARDED)
+        collected = _sharded(windowed | "Collect" >> beam.CombinePerKey(CollectCells()))
         charge = ChargeAndCount(plan, live=live, sight=sight, begun=begun)
         counted = _counted(collected, plan, charge, registration, registered, live=live)
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
@@ -318,6 +317,12 @@ def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str
         raise SettingsError(problems)
 
 
+def _sharded(collection: Any) -> Any:
+    """A collection with its coder: Beam forgets the type of tagged outputs and of combined values."""
+    collection.element_type = _SHARDED
+    return collection
+
+
 def _counted(
     collected: Any, plan: Plan, charge: ChargeAndCount, registration: Any, registered: Any, *, live: bool
 ) -> Any:
@@ -325,14 +330,13 @@ def _counted(
     count = beam.ParDo(charge, registration, registered).with_output_types(_SHARDED)
     if live:
         panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
-        panes.whole.element_type = panes[PIECES].element_type = _SHARDED
-        gathered = panes[PIECES] | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
-        counts = (panes.whole | "Count" >> count, gathered | "Count gathered" >> count)
+        gathered = _sharded(panes[PIECES]) | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+        counts = (_sharded(panes.whole) | "Count" >> count, gathered | "Count gathered" >> count)
         counted = counts | "Either" >> beam.Flatten()
     else:
         counted = collected | "Count" >> count
     if plan.grouped:
-        counted = counted | "Sum" >> beam.CombinePerKey(SumTallies()).with_output_types(_SHARDED)
+        counted = _sharded(counted | "Sum" >> beam.CombinePerKey(SumTallies()))
         if live:
             counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
     return counted

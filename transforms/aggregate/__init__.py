@@ -4,6 +4,8 @@
     readings to slot, state, window and shard; which reading of a cell counts
 ``collect``, ``gathered``
     one value a cell for each window and shard, from all panes of the window; readings that wait for words
+``coders``
+    what Beam keeps and moves of a window, as bytes
 ``release``, ``ledger_access``
     charge, noise and rows of record; how workers wait for a ledger, and log blocks beside the sink
 ``rosters``

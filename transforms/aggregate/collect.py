@@ -34,7 +34,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import FastPrimitivesCoder
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms import trigger
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
@@ -47,6 +46,7 @@ from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Schedule, SlotGrid, Window
 from ..completeness import Range, WindowEnd, covers, united
 from .cells import Cells
+from .coders import PartCoder
 from .encode import CellBlock, ReadingBlock
 from .gathered import Gathered
 
@@ -125,6 +125,10 @@ class Collected:
 
 class CollectCells(beam.CombineFn):
     """``CellBlock``, ``ReadingBlock`` and ``WindowEnd`` elements to one :class:`Collected`."""
+
+    def get_accumulator_coder(self) -> PartCoder:
+        """No pickle."""
+        return PartCoder()
 
     def create_accumulator(self) -> Collected:
         """Nothing yet."""
@@ -280,7 +284,7 @@ class Gather(beam.DoFn):
     What is incomplete when a runner calls the window over is emitted too: the step that publishes counts it.
     """
 
-    HELD = ReadModifyWriteStateSpec("held", FastPrimitivesCoder())
+    HELD = ReadModifyWriteStateSpec("held", PartCoder())
 
     def process(
         self,

@@ -34,6 +34,7 @@ from ..common.batches import DUPLICATES, METRICS, ReadingsError
 from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
 from .cells import Cells, Ints, state_bits
+from .coders import PartCoder
 from .collect import Collected, Gather, is_whole, slots_of
 from .gathered import Gathered
 from .ledger_access import PatientStore
@@ -257,6 +258,10 @@ class ScheduledWindowEnds(beam.DoFn):
 
 class SumTallies(beam.CombineFn):
     """Puts the histograms of a group's series in different shards together; one that comes again changes nothing."""
+
+    def get_accumulator_coder(self) -> PartCoder:
+        """No pickle."""
+        return PartCoder()
 
     def create_accumulator(self) -> Tally:
         """Nothing."""
