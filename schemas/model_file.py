@@ -160,6 +160,8 @@ class Model:
         interval_us: length of a slot in microseconds; ``None`` likewise.
         provenance: where it comes from.
         diagnostics: what the estimation found, for people.
+        bounds: canonical form of bounds on pi_min and the gap that hold for the same series, for the mechanisms that
+            read such bounds; ``None`` where the belief itself gives them, or nothing does.
 
     Raises:
         ModelError: the belief is not the canonical form of one.
@@ -170,9 +172,14 @@ class Model:
     interval_us: int | None
     provenance: Provenance
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.belief
+        self._check(self.belief)
+        if self.bounds is not None:
+            self._check(self.bounds)
+
+    def _check(self, given: Any) -> None:
         if not isinstance(given, dict) or not isinstance(cast("dict[str, Any]", given).get("kind"), str):
             then = "give belief.to_dict()" if hasattr(given, "to_dict") else "belief.to_dict() gives it"
             raise ModelError(
@@ -185,14 +192,20 @@ class Model:
 
     @property
     def model_id(self) -> str:
-        """Digest of what the guarantee depends on: the belief, the states and the interval."""
+        """Digest of what the guarantee depends on: the belief, the bounds, the states and the interval."""
+        bounds = {} if self.bounds is None else {"bounds": self.bounds}
         return digest(
             {
                 "belief": self.belief,
+                **bounds,
                 "states": None if self.states is None else self.states.to_dict(),
                 "interval_us": self.interval_us,
             }
         )
+
+    def read_as(self, reads: str) -> dict[str, Any]:
+        """The belief for a mechanism that reads ``bounds``, ``chains`` or ``directions``."""
+        return self.bounds if reads == "bounds" and self.bounds is not None else self.belief
 
     def check_fits(self, states: StateSpace, interval_us: int) -> None:
         """Refuse a model of other states or another interval than the query's.
@@ -220,6 +233,7 @@ class Model:
             "states": None if self.states is None else {**self.states.to_dict(), "labels": list(self.states.labels)},
             "interval": None if self.interval_us is None else format_duration(self.interval_us),
             "belief": self.belief,
+            "bounds": self.bounds,
             "provenance": self.provenance.to_dict(),
             "diagnostics": self.diagnostics,
         }
@@ -254,6 +268,7 @@ class Model:
                 interval_us=interval,
                 provenance=Provenance.from_dict(form["provenance"]),
                 diagnostics=dict(form.get("diagnostics", {})),
+                bounds=form.get("bounds"),
             )
             content = {key: value for key, value in form.items() if key != "digest"}
             whole = form.get("model_id") == model.model_id and form.get("digest") == digest(content)

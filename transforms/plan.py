@@ -175,7 +175,8 @@ def account_belief(method: Method, given: Belief, states: int) -> Belief:
     if not has_quilts(given):
         raise SettingsError(
             f"privacy.mechanism is {method.name}, which needs quilts or a spectral gap, and the model is of kind "
-            f"{given.to_dict()['kind']}, which has none: use forward-backward, or fit a model with --belief pooled"
+            f"{given.to_dict()['kind']}, which has none: use forward-backward, or fit a model with --belief series or "
+            "pooled"
         )
     if method.reads == "chains":
         if not given.members:
@@ -584,7 +585,7 @@ def _chosen(settings: Settings, model: Model) -> Chosen:
         )
     return choose(
         privacy.mechanism,
-        model.belief,
+        model.read_as(METHODS[privacy.mechanism].reads),
         states=settings.space.size,
         epsilon=privacy.epsilon,
         window=settings.schedule.lengths,

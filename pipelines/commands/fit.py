@@ -47,6 +47,7 @@ from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx, mqm_exact
+from ...privacy.validation import rounded_down
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.model_file import MODEL_BEGIN, Model, Provenance, hash_of_series
 from ...schemas.settings.job import (
@@ -398,12 +399,14 @@ def covering_model(
     own = {} if exact is None else {"within": int((exact <= sigma).sum()), "largest": finite(float(exact.max()))}
     order = np.argsort(history.scores if belief == "level" or exact is None else exact, kind="stable")
     covered = [chain for at in order[:rank].tolist() for chain in history.chains_of(at)]
+    around = None if belief != "level" or given else _around(covered)
     low, high = history.share_range(rank)
     method = f"contraction class, cover {cover}" if belief == "level" else f"chains of single series, cover {cover}"
     method += f", given the kind of day ({given})" if given else ""
     return replace(
         model,
         belief=made.to_dict(),
+        bounds=None if around is None else around.to_dict(),
         provenance=replace(
             model.provenance,
             method=f"{method}, {PSEUDO_VISITS} pseudo-visits",
@@ -429,6 +432,20 @@ def covering_model(
             },
         },
     )
+
+
+#: Digits of the bounds beside a class.
+_BOUND_DIGITS = 6
+
+
+def _around(chains: Sequence[MarkovChain]) -> MixingBounds | None:
+    """Bounds on pi_min and the gap that hold for some chains, rounded down; None where one of them has no gap."""
+    try:
+        found = MixingBounds.of(chains)
+    except ChainError:
+        return None
+    pi_min, gap = (float(rounded_down(one, _BOUND_DIGITS)) for one in (found.pi_min, found.gap))
+    return MixingBounds(pi_min, gap, found.kind)
 
 
 def _habits(chains: Sequence[MarkovChain]) -> dict[str, Any]:
@@ -464,9 +481,7 @@ def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict
     found = {"least": max(lower_bound(one, 1.0) for one in slowest), "own": float(exact[chosen].max())}
     try:
         found["mqm-exact"] = max(mqm_exact(chain, 1.0).sigma for chain in chains)
-        bounds = [MixingBounds.of(chain) for chain in chains]
-        around = MixingBounds(min(one.pi_min for one in bounds), min(one.gap for one in bounds))
-        found["mqm-approx"] = mqm_approx(around, 1.0).sigma
+        found["mqm-approx"] = mqm_approx(MixingBounds.of(chains), 1.0).sigma
     except ValueError:  # a chain that no quilt cuts off, or no gap: then quilts have no answer
         pass
     return {name: finite(value) for name, value in found.items()}

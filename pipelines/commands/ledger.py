@@ -27,7 +27,7 @@ from ...schemas.settings.job import Settings, is_settings, read_settings
 from ...schemas.settings.model import Bounds
 from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...schemas.states import StateSpace
-from ...store.accounts import check_loss, costs_alone, loss_of_spans, priced_anew
+from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
 from ...store.domain_changes import Changed
 from ...store.errors import BudgetRefused, StoreError, UnknownNameError
@@ -116,13 +116,12 @@ class _Account:
     total: int  # how many it has
     # what the charges of each query would cost without the others, epsilon
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
-    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries, or where
-    # not every entry is read
+    # what the quilts and each theorem of the sources say of the charges; none for a domain without queries
     bounds: Mapping[str, TheoremBound] = field(default_factory=dict[str, TheoremBound])
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
-        """Read an account; all of it is checked, and with ``every`` all entries and the bounds are given."""
+        """Read an account; all of it is checked, and with ``every`` all entries are given."""
         said, charged = store.summary(name), store.charged(name, None if every else _LAST)
         found = cls(said, charged.entries, charged.total)
         held = store.registered(name, said.queries[0].name) if said.queries else None
@@ -130,7 +129,7 @@ class _Account:
             return found
         store.check_blocks(name)
         spans = [span for of_query in charged.spans.values() for span in of_query]
-        lost, bounds = priced_anew(held.domain, spans) if every else (loss_of_spans(held.domain, spans), {})
+        lost, bounds = priced_anew(held.domain, spans)
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
         return replace(found, bounds=bounds, alone=costs_alone(held.domain, charged.spans, lost))
@@ -165,6 +164,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
         console,
         [
             ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
+            *_compositions(account.bounds),
             *(_bounds(account.bounds) if every else []),
             (
                 "budget",
@@ -178,6 +178,27 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
             *(("decision", _event(event)) for event in said.events),
         ],
     )
+
+
+#: The sources' theorems about several releases of one window, or of any, and about segments one after the other.
+_COMPOSITIONS = {"sequential": ("[SWC17] 4.4", "[SC17] 3.7"), "parallel": ("[SC17] 3.3", "[SC17] 3.1")}
+
+
+def _compositions(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
+    """The sequential and the parallel composition of the sources: the loss by the first that holds, and which does not.
+
+    The ledger's own loss needs none of them and is never above one that holds.
+    """
+    found: list[tuple[str, str]] = []
+    for kind, names in _COMPOSITIONS.items() if bounds else ():
+        said: list[str] = []
+        for name in names:
+            if (loss := bounds[name].loss) is not None:
+                said.insert(0, f"{loss:.9f} holds, by {name}")
+                break
+            said.append(f"{name} {bounds[name].reason}")
+        found.append((kind, "; ".join(said)))
+    return found
 
 
 def _bounds(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
@@ -524,7 +545,7 @@ def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, o
     states = StateSpace.from_dict(domain.states)
     model.check_fits(states, domain.grid["interval_us"])
     try:
-        given = belief_from_dict(model.belief)
+        given = belief_from_dict(model.read_as(method.reads))
         given.check_interval(domain.grid["interval_us"])
         lacking = not has_quilts(given) if method.reads == "bounds" else not given.members
         if method.reads != "directions" and lacking:

@@ -549,6 +549,8 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
     middle = None if length is None else (length + 1) // 2
     before, trivial = np.array([math.inf]), math.inf
     after = before
+    if not short:
+        notes += (f"Lemma 4.9: of all slots the middle one decides, by the quilts of a + b up to 4 a* = {4 * reach}",)
     if length is not None and short:
         before, trivial = np.arange(length, dtype=np.float64), float(length)
         after = before[::-1]

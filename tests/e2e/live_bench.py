@@ -176,6 +176,7 @@ class Bench:
     # the true counts of whatever may come on record, as :meth:`counts` gives them
     expected: dict[tuple[int, str], list[int]] = field(default_factory=dict[tuple[int, str], list[int]])
     budget: float = 1.0  # the domain's
+    belief: MixingBounds = field(default_factory=lambda: MixingBounds(BELIEF["pi_min"], BELIEF["gap"]))  # the domain's
     hidden: bool = False  # whether jobs had a noise that cannot be taken off
     look: Callable[[], None] | None = None  # how a test examines a place that is left, if not by :meth:`so_far`
     in_vain: bool = False  # whether something was waited for and did not come
@@ -439,7 +440,7 @@ class Bench:
                 store,
                 "homes",
                 "load",
-                belief=MixingBounds(BELIEF["pi_min"], BELIEF["gap"]),
+                belief=self.belief,
                 budget=self.budget,
                 windows=windows,
                 keys=self.keys,

@@ -19,10 +19,14 @@ from typing import Any
 import polars as pl
 import pytest
 
+from quiltstream.privacy import MixingBounds, belief_from_dict, mqm_approx
+from quiltstream.schemas.model_file import Model
+
 from ..examined import Tally, every
+from ..pipelines.jobs import call
 from .flink import FlinkCluster
 from .flink_bench import FlinkBench, held_release
-from .live_bench import DAY, DAY_US, ORIGIN, SERIES, Bench, readings, truth
+from .live_bench import DAY, DAY_US, ORIGIN, SERIES, Bench, lines, readings, truth
 from .live_contract import LiveContract
 from .postgres import PostgresServer
 
@@ -46,6 +50,24 @@ class TestFlink(LiveContract):
         assert job.process.returncode == 2
         assert "source.stdin can be read in this process only" in job.err.read_text(encoding="utf-8")
         assert bench.rows() == []
+
+    def test_the_papers_own_mechanism_runs_with_the_model_that_fit_writes(self, bench: Bench, tally: Tally) -> None:
+        frame, days = readings(4.5, seed=31), {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
+        bench.settings(source={"jsonl": "history.jsonl"}, live=None, model="model.json", windows=days)
+        (bench.folder / "history.jsonl").write_text(lines(readings(40, seed=32)), encoding="utf-8")
+        call("fit", bench.folder / "settings.yaml", "--cover", "0.8").ended(0)
+        bounds = belief_from_dict(Model.load(bench.folder / "model.json").bounds)
+        assert isinstance(bounds, MixingBounds)
+        bench.belief = bounds
+        bench.settings(model="model.json", windows=days, privacy={"epsilon": 1.0, "mechanism": "mqm-approx"})
+        bench.expected = truth(frame, range(4))
+        bench.put("0.jsonl", frame)
+        job = bench.run()
+        assert job.process.returncode == 0, job.err.read_text(encoding="utf-8")
+        assert any("Lemma 4.9: of all slots the middle one decides" in one for one in job.summary["assumptions"])
+        assert job.summary["scale"] == pytest.approx(2 * mqm_approx(bounds, 1.0).sigma)
+        tally.take(bench.check())
+        call("ledger", "show", bench.ledger).ended(0, "sequential", "parallel", "[SC17] 3.7")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +17,15 @@ import polars as pl
 import pytest
 
 from quiltstream.pipelines.commands.fit_checks import Kinds, check
-from quiltstream.privacy import FiniteClass, belief_from_dict, forward_backward
+from quiltstream.privacy import (
+    FiniteClass,
+    LaplaceHistogram,
+    MarkovChain,
+    MixingBounds,
+    belief_from_dict,
+    forward_backward,
+    mqm_approx,
+)
 from quiltstream.privacy.estimation.belief_checks import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
@@ -342,8 +351,9 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
 
 
 def test_a_job_with_another_mechanism_refuses_a_class_without_quilts(leveled: tuple[Done, Job], tmp_path: Path) -> None:
-    call("run", copied(leveled, tmp_path).settings).ended(
-        2, "privacy.mechanism is mqm-approx", "use forward-backward, or fit a model with --belief pooled"
+    privacy = {"epsilon": 1.0, "mechanism": "mqm-exact"}
+    call("run", copied(leveled, tmp_path, privacy=privacy).settings).ended(
+        2, "privacy.mechanism is mqm-exact", "use forward-backward, or fit a model with --belief series or pooled"
     )
 
 
@@ -377,3 +387,43 @@ def test_series_outside_a_belief_are_for_the_operator_and_none_is_no_warning(tmp
         assert text not in json.dumps(plain)
     one = call("fit", job(tmp_path / "one", readings(homes=["m1"]), model="model.json").settings, *POOLED)
     assert one.said("0 of the 1 series, by their own counts model id"), one.out
+
+
+def own_chains(rows: list[Row]) -> list[MarkovChain]:
+    """Each home's chain in plain Python: its moves, and ten more from each state as all homes together make them."""
+    pooled, found = np.array(chain_of(rows, HOMES)), list[MarkovChain]()
+    for home in HOMES:
+        path = [sum(v * 2000 >= edge for edge in (250, 500, 1000, 2000)) for m, _, v in rows if m == home]
+        table = 10 * pooled
+        for move in pairwise(path):
+            table[move] += 1
+        found.append(MarkovChain(table / table.sum(axis=1, keepdims=True)))
+    return found
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_model_that_fit_writes_serves_a_job_by_the_papers_own_mechanism(tmp_path: Path) -> None:
+    rows = readings()
+    made = job(tmp_path, rows, model="model.json")  # which names no mechanism: it is mqm-approx
+    call("fit", made.settings, "--cover", "0.7").ended(0)
+    bounds = belief_from_dict(Model.load(tmp_path / "model.json").bounds)
+    assert isinstance(bounds, MixingBounds)
+    # those of five of the six homes
+    own = own_chains(rows)
+    around = (MixingBounds.of(chosen) for chosen in itertools.combinations(own, 5))
+    close = [
+        one
+        for one in around
+        if one.pi_min == pytest.approx(bounds.pi_min, rel=1e-5) and one.gap == pytest.approx(bounds.gap, rel=1e-5)
+    ]
+    assert close
+    assert sum(map(bounds.covers, own)) >= 5
+    sigma = mqm_approx(bounds, 1.0).sigma
+    done = call("run", made.settings, "--accept-cover").ended(0)
+    assert done.said("Lemma 4.9: of all slots the middle one decides")
+    assert {row.mechanism for row in made.rows()} == {"mqm-approx"}
+    assert {row.epsilon_dp for row in made.rows()} == {LaplaceHistogram.from_sigma(5, sigma).epsilon_dp}
+    shown = call("ledger", "show", made.ledger).ended(0)
+    assert shown.said("sequential")
+    assert shown.said("7 different windows cannot share their quilts")
+    assert shown.said("parallel")
