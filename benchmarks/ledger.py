@@ -4,8 +4,8 @@ Run: python benchmarks/ledger.py
 
 Milliseconds of this process alone. A belief is used in three steps, and the table keeps them apart:
 
-- *once*: the influence tables of the belief, powers of the matrix included, the pairs that can decide, and the bounds
-  of its blocks. A process does this once for a belief, before its first charge.
+- *once*: the influence tables of the belief, powers of the matrix included, and the bounds of its blocks. A
+  process does this once for a belief, before its first charge.
 - *first* and *largest*: the first charge of a schedule and the dearest of its first sixty, when the tables are there
   and nothing of the schedule has been seen: prices of new places. That is what must stay below 50 ms for 51 states.
 - *later*: the median of the last charges, on a schedule already seen.
@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.accounting.quilt_account import prices_of
-from quiltstream.privacy.accounting.sweep import members_of
+from quiltstream.privacy.accounting.recursion import members_of
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.quilts.influence import sided_influence, tables_of
 
@@ -56,7 +55,6 @@ def milliseconds(work: Callable[[], Any]) -> float:
 def forget(belief: Belief) -> None:
     """Drop what the process remembers, so that every price is computed."""
     tables_of.cache_clear()
-    prices_of.cache_clear()
     members_of.cache_clear()
     Ledger(belief)
 

@@ -91,7 +91,7 @@ class Cost:
             plan.epsilon,
             plan.domain.guarantee,
             ledger.extended_loss([charged]),
-            loss_by_quilts(believed, schedules=[charged]),
+            loss_by_quilts(believed, [charged]),
             ledger.extended_loss([charged.first(1)]),
             tuple((within, ledger.longest_event(within, [charged])) for within in _WITHIN),
             plan.grid.interval_us,

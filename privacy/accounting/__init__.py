@@ -3,8 +3,8 @@
 ``forward_backward``
     the loss of an endless stream with its certificate, of any schedule below its density, and of an event;
     the noise of a query by that account
-``sweep``
-    the loss of any schedule, slot by slot
+``recursion``, ``account``
+    what bounds a slot from the next one, and the loss of any schedule, slot by slot
 ``quilt_account``, ``theorems``
     the loss by Markov quilts, and the bounds of the sources' theorems
 ``habits``

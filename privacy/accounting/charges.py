@@ -7,17 +7,11 @@ windows at one density become one run.
 >>> Density().with_spans([(0, 10, 0.1), (10, 20, 0.1)]).runs()
 (Run(start=0, stop=20, density=0.1),)
 
-``Density`` is a value; a ``Timeline`` is the same step function kept in order as an account grows, so that a charge
-touches the runs it overlaps and no others, however long the account is.
+``Density`` is kept by its steps, a ``Line`` is the same step function as runs in order, so that a charge computes those
+that it overlaps and no others.
 
->>> line = Timeline()
->>> undo = line.add(0, 10, Fraction(1, 4))
->>> undo = line.add(10, 20, Fraction(1, 4))
->>> line.runs()
-(Run(start=0, stop=20, density=0.25),)
->>> undo()
->>> line.runs()
-(Run(start=0, stop=10, density=0.25),)
+>>> Line().with_rise(0, 10, Fraction(1, 4)).with_rise(10, 20, Fraction(1, 4)).slots
+[0, 20]
 """
 
 from __future__ import annotations
@@ -27,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
@@ -198,57 +193,70 @@ def densest_of(density: Density) -> Callable[[int], Fraction]:
     return largest
 
 
-class Timeline:
-    """Runs of equal density in order; outside them the density is 0.
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Runs of equal density in order, a value; outside them the density is 0.
 
     Attributes:
         slots: Where the runs begin, and at last where the last one ends; strictly rising.
         levels: Exact density of each run; one shorter than ``slots``.
-        shown: The same as floats, rounded up.
-        mass: Density summed over all slots.
         cuts: Slots at which a run begins even though the density stays.
+        shown: The densities as floats, rounded up.
     """
 
-    def __init__(self, density: Density | None = None, *, cuts: Iterable[int] = ()) -> None:
-        """Order a density, split at the cuts inside it."""
-        self.cuts = set(cuts)
-        steps = {} if density is None else density.steps
-        inner = (cut for cut in self.cuts if steps and min(steps) < cut < max(steps))
-        self.slots: list[int] = sorted({*steps, *inner})
-        self.levels: list[Fraction] = list(accumulate(steps.get(slot, ZERO) for slot in self.slots))[:-1]
-        self.shown: list[float] = [float_above(level) for level in self.levels]
-        self.mass: Fraction = sum((self._mass(index) for index in range(self.count)), ZERO)
+    slots: list[int] = field(default_factory=list[int])
+    levels: list[Fraction] = field(default_factory=list[Fraction])
+    cuts: frozenset[int] = frozenset()
+    shown: list[float] = field(default_factory=list[float])
+
+    def __post_init__(self) -> None:
+        if len(self.shown) < len(self.levels):
+            object.__setattr__(self, "shown", [float_above(level) for level in self.levels])
+
+    @classmethod
+    def of(cls, density: Density, cuts: frozenset[int] = frozenset()) -> Line:
+        """The runs of a density, split at the cuts inside it."""
+        steps = density.steps
+        inner = (cut for cut in cuts if steps and min(steps) < cut < max(steps))
+        slots = sorted({*steps, *inner})
+        return cls(slots, list(accumulate(steps.get(slot, ZERO) for slot in slots))[:-1], cuts)
 
     @property
     def count(self) -> int:
         """Number of runs."""
         return len(self.levels)
 
-    def runs(self) -> tuple[Run, ...]:
-        """The runs as values, without those cuts where the density stays."""
-        return self.density().runs()
+    @cached_property
+    def mass(self) -> Fraction:
+        """Density summed over all slots."""
+        return sum((level * (b - a) for level, (a, b) in zip(self.levels, pairwise(self.slots), strict=True)), ZERO)
 
     def density(self) -> Density:
         """The step function as a value."""
-        rises: dict[int, Fraction] = {}
-        before = ZERO
-        for slot, level in zip(self.slots, [*self.levels, ZERO], strict=False):
-            if level != before:
-                rises[slot] = level - before
-            before = level
-        return Density(rises)
+        levels = zip(self.slots, pairwise([ZERO, *self.levels, ZERO]), strict=False)
+        return Density({slot: after - before for slot, (before, after) in levels if after != before})
 
-    def find(self, slot: int) -> int:
-        """Index of the run that holds a slot, or of the first run behind it."""
-        return max(0, bisect_right(self.slots, slot) - 1)
+    def between(self, first: int | None, stop: int) -> Line:
+        """The runs between two slots, of density 0 where there are none; from the first run on where none is given."""
+        first = min([*self.slots, stop]) if first is None else first
+        slots = sorted({first, *(slot for slot in self.slots if first < slot < stop), stop}) if first < stop else [stop]
+        return Line(slots, [self._level(slot) for slot in slots[:-1]], self.cuts)
 
-    def add(self, start: int, stop: int, rise: Fraction) -> Callable[[], None]:
-        """Raise the density of the slots ``[start, stop)`` and return what takes that back."""
-        low, high = self._around(start, stop)
-        old_slots = self.slots[low:high]
-        edges = {*old_slots, start, stop}
-        first, last = min(edges), max(edges)
-        bounds = sorted({*edges, *(cut for cut in self.cuts if first < cut < last)})
+    def followed_by(self, other: Line, times: int) -> Line:
+        """The line with another one behind it, so many times."""
+        slots = [*self.slots]
+        for _ in range(times):
+            start = slots[-1] - other.slots[0]
+            slots += [start + slot for slot in other.slots[1:]]
+        return Line(slots, self.levels + other.levels * times, self.cuts)
+
+    def with_rise(self, start: int, stop: int, rise: Fraction) -> Line:
+        """The line with a higher density of the slots ``[start, stop)``."""
+        # the bounds from the last at or before the start to the first at or behind the end
+        low = max(0, bisect_right(self.slots, start) - 1)
+        high = min(len(self.slots), bisect_left(self.slots, stop) + 1)
+        edges = {*self.slots[low:high], start, stop}
+        bounds = sorted({*edges, *(cut for cut in self.cuts if min(edges) < cut < max(edges))})
         slots: list[int] = []
         levels: list[Fraction] = []
         before = self.levels[low - 1] if low else None  # the first bound is always kept
@@ -258,60 +266,17 @@ class Timeline:
                 slots.append(slot)
                 levels.append(held)
             before = held
-        undo_runs = self._replace(low, high, slots, levels)
-        added = rise * (stop - start)
-        self.mass += added
-
-        def undo() -> None:
-            undo_runs()
-            self.mass -= added
-
-        return undo
-
-    def top(self, start: int, stop: int) -> Fraction:
-        """The largest density among the runs that overlap ``[start, stop)``."""
-        low, high = self._around(start, stop)
-        return max(self.levels[low:high], default=ZERO)
-
-    def mass_before(self, index: int, limit: float) -> Fraction:
-        """Density summed over all slots before a run, or a part of it that is no less than the limit."""
-        mass = ZERO
-        while index > 0 and mass < limit:
-            index -= 1
-            mass += self._mass(index)
-        return mass
-
-    def mass_from(self, index: int, limit: float) -> Fraction:
-        """Density summed over all slots from a run on, or a part of it that is no less than the limit."""
-        mass = ZERO
-        while index < self.count and mass < limit:
-            mass += self._mass(index)
-            index += 1
-        return mass
-
-    def _mass(self, index: int) -> Fraction:
-        return self.levels[index] * (self.slots[index + 1] - self.slots[index])
+        # at the very end there is one bound more than levels, and the level behind it is 0
+        levels = levels[: len(levels) - (high == len(self.slots))]
+        made = Line(
+            self.slots[:low] + slots + self.slots[high:],
+            self.levels[:low] + levels + self.levels[high:],
+            self.cuts,
+            self.shown[:low] + [float_above(level) for level in levels] + self.shown[high:],
+        )
+        made.__dict__["mass"] = self.mass + rise * (stop - start)
+        return made
 
     def _level(self, slot: int) -> Fraction:
         index = bisect_right(self.slots, slot) - 1
         return self.levels[index] if 0 <= index < self.count else ZERO
-
-    def _around(self, start: int, stop: int) -> tuple[int, int]:
-        """The bounds from the last at or before a window's start to the first at or behind its end."""
-        low = max(0, bisect_right(self.slots, start) - 1)
-        return low, min(len(self.slots), bisect_left(self.slots, stop) + 1)
-
-    def _replace(self, low: int, high: int, slots: list[int], levels: list[Fraction]) -> Callable[[], None]:
-        last = high == len(self.slots)
-        old = self.slots[low:high], self.levels[low:high], self.shown[low:high]
-        self.slots[low:high] = slots
-        # at the very end there is one bound more than levels, and the level behind it is 0
-        self.levels[low:high] = levels[:-1] if last else levels
-        self.shown[low:high] = [float_above(level) for level in self.levels[low : low + len(levels) - last]]
-
-        def undo() -> None:
-            self.slots[low : low + len(slots)] = old[0]
-            self.levels[low : low + len(levels) - last] = old[1]
-            self.shown[low : low + len(levels) - last] = old[2]
-
-        return undo

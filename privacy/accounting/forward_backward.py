@@ -94,7 +94,7 @@ from ..models.serialisation import Certified, Proof, check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
 from ..validation import accepted_loss, float_above, positive
-from .quilt_account import density_by_quilts, quilt_of_stream
+from .quilt_account import density_by_quilts, quilt_of_stream, quilts_of
 
 #: Gaps of the couplings, from the first to the last linearisation; the last is repeated.
 _TOLERANCES = (1e-4, 1e-7, 1e-9)
@@ -503,12 +503,19 @@ def _down(density: float) -> float:
 
 @lru_cache(maxsize=4096)
 def constant_loss(belief: Belief, density: float) -> float:
-    """Epsilon that releases cost at most whose density is nowhere above this one on the grid, rounded up.
+    """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
 
-    A fixed start is priced for every start. Infinite where no bound was found.
+    By certificates, and above 1 by quilts where they prove less. A fixed start is priced for every start. Infinite
+    where no bound was found.
     """
     if density <= 0:
         return 0.0
+    loss = _certified_loss(belief, on_grid(Fraction(density)))
+    # quilts decide no account whose loss is small
+    return loss if loss <= 1 else min(loss, max(1.0, quilts_of(belief).ceiling(density)))
+
+
+def _certified_loss(belief: Belief, density: float) -> float:
     return max((one.loss for one in certificates_at(belief, density)), default=math.inf)
 
 
@@ -537,7 +544,7 @@ def _computed(belief: Belief, density: float) -> tuple[Certificate, ...]:
 def _certificate(pair: Pair, density: float) -> Certificate | None:
     """What is proven at a density; None where nothing is."""
     try:
-        (forward, ahead), (backward, back) = (_matrix(direction, density) for direction in pair)
+        (forward, ahead), (backward, back) = (proven_matrix(direction, density) for direction in pair)
     except NotContracting:
         return None
     made = Certificate(density, forward, backward)
@@ -570,7 +577,7 @@ def grid_density(belief: Belief, epsilon: float, above: float = 0.0) -> float:
     if not pairs:
         # the reason
         return endless(everywhere(belief), epsilon).density
-    if epsilon >= _LARGEST and constant_loss(belief, _LARGEST) * (1 + ACCURACY) <= epsilon:
+    if epsilon >= _LARGEST and _certified_loss(belief, _LARGEST) * (1 + ACCURACY) <= epsilon:
         return max(_LARGEST, carried)
     found = above
     for form in dict.fromkeys((pairs, tuple((_curve(ahead), _curve(back)) for ahead, back in pairs))):
@@ -596,7 +603,7 @@ def _certified_density(belief: Belief, pairs: Iterable[Pair], epsilon: float, *,
         if density <= above:
             break
         # a worker with another processor must not find more than epsilon
-        if constant_loss(belief, density) * (1 + ACCURACY) <= epsilon:
+        if _certified_loss(belief, density) * (1 + ACCURACY) <= epsilon:
             return density
         density = _down(density * (1 - 2.0 ** (turn - _DIGITS - 1)))
     return 0.0
@@ -639,7 +646,7 @@ def _curve(direction: Direction) -> Direction:
 _Proven: TypeAlias = tuple[FloatArray, Couplings | None]
 
 
-def _matrix(direction: Direction, density: float) -> _Proven:
+def proven_matrix(direction: Direction, density: float) -> _Proven:
     """A matrix that is a certificate at a density.
 
     Raises:

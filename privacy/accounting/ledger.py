@@ -5,40 +5,25 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
 
 from ..models.belief import Belief
 from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
-from .charges import BudgetExceeded, Charge, Density, Run, Span, Timeline, outward
+from .account import Account, History, Worst, constant_stream, endless
+from .charges import BudgetExceeded, Charge, Density, Line, Run, Span, outward
 from .forward_backward import around as around_of
 from .forward_backward import constant_loss, on_grid, stream_density
-from .quilt_account import (
-    MARGIN,
-    Pricer,
-    WorstQuilt,
-    priced_unless_above,
-    prices_of,
-    worst_by_quilts,
-    worst_unless_above,
-)
-from .schedules import Schedule, densest
-from .sweep import (
-    BeliefHistory,
-    LossSweep,
-    Worst,
-    beside_events,
-    constant_stream,
-    endless_loss,
-    largest,
-)
+from .quilt_account import WorstQuilt, worst_by_quilts
+from .schedules import Schedule, densest, largest
 from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
@@ -49,7 +34,7 @@ _ONE_BY_ONE = 16
 #: A loss that is so close to what is accepted leaves no density to look for.
 _CLOSE = 1 - 2.0**-9
 
-#: Each takes a sweep; the density is within 1 in 16,000 of the largest.
+#: Each takes an account; the density is within 1 in 16,000 of the largest.
 _HALVINGS = 14
 
 #: Densities above it tell everything, and their sums would pass the largest float.
@@ -90,38 +75,77 @@ def _one_at_a_time(method: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
 
 @dataclass(frozen=True, eq=False)
+class _Book:
+    """What is charged, and the account of it in each history; a value."""
+
+    accounts: tuple[Account, ...]
+    line: Line
+    charges: tuple[Any, Span] | None = None  # those before, and the last one
+
+    @classmethod
+    def of(cls, histories: Iterable[History], density: Density, charges: tuple[Any, Span] | None) -> _Book:
+        histories = tuple(histories)
+        line = Line.of(density, frozenset(cut for history in histories for cut in history.cuts))
+        return cls(tuple(Account(history, line) for history in histories), line, charges)
+
+    def charged(self, span: Span) -> _Book:
+        start, stop, epsilon_dp = span
+        line = self.line.with_rise(start, stop, Fraction(epsilon_dp))
+        return _Book(tuple(one.after(line, start, stop) for one in self.accounts), line, (self.charges, span))
+
+    @property
+    def histories(self) -> tuple[History, ...]:
+        return tuple(one.history for one in self.accounts)
+
+    @cached_property
+    def density(self) -> Density:
+        return self.line.density()
+
+    @cached_property
+    def worst(self) -> Worst:
+        """The worst slot of all histories, by the least bound of each."""
+        top = max(self.line.levels, default=Fraction(0))
+        return max((_least(one.history, one.worst, top) for one in self.accounts), key=lambda worst: worst.loss)
+
+    def __reduce__(self) -> tuple[Callable[..., _Book], tuple[Any, ...]]:
+        # what is computed of a belief is computed anew
+        return _reopened, (tuple(one.segments for one in self.histories), self.density, self.spans)
+
+    @property
+    def spans(self) -> list[Span]:
+        """All charges, in the order in which they came."""
+        found, left = list[Span](), self.charges
+        while left:
+            left, span = left
+            found.append(span)
+        return found[::-1]
+
+
+def _reopened(segments: Iterable[Any], density: Density, spans: Iterable[Span]) -> _Book:
+    charges = None
+    for span in spans:
+        charges = charges, span
+    return _Book.of(map(History, segments), density, charges)
+
+
+def _least(history: History, worst: Worst, top: Fraction) -> Worst:
+    """The worst slot, or what an endless stream of the largest density loses where that is less."""
+    # no bound by the density is below the density itself
+    if worst.loss > top and not history.changes:
+        ceiling = constant_loss(history.segments[0][1], float_above(top))
+        if ceiling < worst.loss:
+            return Worst(ceiling, density=float(top))
+    return worst
+
+
+@dataclass(frozen=True, eq=False)
 class _Asked:
-    """What was found for schedules on top of an account, with all that it is a function of."""
+    """What was found for schedules on top of what is charged."""
 
-    histories: tuple[BeliefHistory, ...]
-    density: Density
+    book: _Book
     schedules: tuple[Schedule, ...]
+    accounts: tuple[tuple[Account, ...] | None, ...]  # of each history; None where no bound was found
     loss: float
-    # of each history what surrounds an event at most, by a certificate of the largest density and by the recursion;
-    # None where it was not asked for
-    around: tuple[tuple[float, float], ...] | None = None
-
-
-class _Part:
-    """The account in one history: the sweep, and quilts where one belief holds all along."""
-
-    def __init__(self, history: BeliefHistory, line: Timeline) -> None:
-        self.history = history
-        self.sweep = LossSweep(history)
-        self.pricer: Pricer | None = None if history.changes else prices_of(history.segments[0][1])
-        if line.count:
-            self.update(line, line.slots[0], line.slots[-1])
-
-    def update(self, line: Timeline, start: int, stop: int) -> Callable[[], None]:
-        """Sweep what a charge changes; what is returned takes that back."""
-        return self.sweep.update(line.slots, line.shown, float_above(line.mass), start, stop)
-
-    def by_quilts(self, line: Timeline) -> WorstQuilt | None:
-        """The account by quilts; None where the worst slot of the sweep shows that it is above the sweep."""
-        swept = self.sweep.worst
-        if self.pricer is None or swept.slot is None:
-            return None
-        return worst_unless_above(self.pricer, line, swept.slot, swept.loss)
 
 
 class Ledger:
@@ -157,9 +181,8 @@ class Ledger:
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
-        self._spans: list[Span] = []
         self._last: _Asked | None = None
-        self._open((BeliefHistory([(None, belief)]),), Density())
+        self._book = _Book.of([History([(None, belief)])], Density(), None)
 
     def __repr__(self) -> str:
         budget = "" if self._budget is None else f", budget={self._budget:g}"
@@ -168,12 +191,12 @@ class Ledger:
     @property
     def belief(self) -> Belief:
         """What was believed first about the series; ``histories`` has what joined or followed."""
-        return self._histories[0].segments[0][1]
+        return self._book.histories[0].segments[0][1]
 
     @property
     def histories(self) -> tuple[tuple[tuple[int | None, Belief], ...], ...]:
         """Per history the beliefs in order, each with the slot from which on it holds (None: ever)."""
-        return tuple(history.segments for history in self._histories)
+        return tuple(history.segments for history in self._book.histories)
 
     @property
     def budget(self) -> float | None:
@@ -184,7 +207,7 @@ class Ledger:
     @_one_at_a_time
     def loss(self) -> float:
         """Epsilon that all charges so far cost together."""
-        return self._worst.loss
+        return self._book.worst.loss
 
     @property
     def remaining(self) -> float:
@@ -194,7 +217,7 @@ class Ledger:
     @property
     def runs(self) -> tuple[Run, ...]:
         """The density so far, in runs of equal density."""
-        return self._line.runs()
+        return self._book.density.runs()
 
     @_one_at_a_time
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
@@ -210,15 +233,10 @@ class Ledger:
             ValueError: If the window is empty or begins before the chain, or epsilon_dp is not finite and above 0.
         """
         span = self._checked(start, stop, epsilon_dp)
-        before = self.loss
-        take_back = self._enter(span)
-        try:
-            self._afford(before, self.loss, "the charge")
-        except BaseException:
-            take_back()
-            raise
-        self._spans.append(span)
-        return Charge(*span, before, self.loss, _rule_of(self._worst), self._worst.slot)
+        before, book = self.loss, self._book.charged(span)
+        self._afford(before, book.worst.loss, "the charge")
+        self._book = book
+        return Charge(*span, before, book.worst.loss, _rule_of(book.worst), book.worst.slot)
 
     @_one_at_a_time
     def replay(self, charges: Iterable[Span]) -> float:
@@ -229,16 +247,17 @@ class Ledger:
         Raises:
             ValueError: If a charge is malformed.
         """
-        spans = [self._checked(*charge) for charge in _triples(charges)]
+        spans, book = [self._checked(*charge) for charge in _triples(charges)], self._book
         if len(spans) <= _ONE_BY_ONE:
-            with ExitStack() as undo:
-                for span in spans:
-                    undo.callback(self._enter(span))
-                undo.pop_all()
+            for span in spans:
+                book = book.charged(span)
         else:
-            with self._kept_on_error():
-                self._open(self._histories, self._line.density().with_spans(spans))
-        self._spans += spans
+            charged = book.charges
+            for span in spans:
+                charged = charged, span
+            book = _Book.of(book.histories, book.density.with_spans(spans), charged)
+        _ = book.worst  # an interrupt leaves the account as it was
+        self._book = book
         return self.loss
 
     @_one_at_a_time
@@ -249,19 +268,13 @@ class Ledger:
             The increase in epsilon, at least 0; not the loss after the charge, which is ``loss`` plus the increase.
         """
         span = self._checked(start, stop, epsilon_dp)
-        before = self.loss
-        take_back = self._enter(span)
-        after = self.loss
-        take_back()
-        return max(0.0, after - before)
+        return max(0.0, self._book.charged(span).worst.loss - self.loss)
 
     @_one_at_a_time
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
-        made: Ledger = object.__new__(Ledger)
-        made._budget, made._start, made._spans, made._last = None, self._start, [], None
-        made._open(self._histories, Density().with_spans(self._checked(*charge) for charge in _triples(charges)))
-        return made.loss
+        density = Density().with_spans(self._checked(*charge) for charge in _triples(charges))
+        return _Book.of(self._book.histories, density, None).worst.loss
 
     @_one_at_a_time
     def add_belief(self, belief: Belief) -> float:
@@ -278,7 +291,7 @@ class Ledger:
             ValueError: If the belief has another number of states.
         """
         self._same_states(belief)
-        return self._changed([*self._histories, BeliefHistory([(None, belief)])], "the belief that joins")
+        return self._changed([*self._book.histories, History([(None, belief)])], "the belief that joins")
 
     @_one_at_a_time
     def switch(self, slot: int, belief: Belief) -> float:
@@ -300,10 +313,10 @@ class Ledger:
             raise ValueError(
                 f"slot is {slot}, but the start of the chain is at {self._start}: a belief changes there or later"
             )
-        latest = max((change for history in self._histories for change in history.changes), default=None)
+        latest = max((change for history in self._book.histories for change in history.changes), default=None)
         if latest is not None and slot <= latest:
             raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
-        histories = [BeliefHistory([*history.segments, (slot, belief)]) for history in self._histories]
+        histories = [History([*history.segments, (slot, belief)]) for history in self._book.histories]
         return self._changed(histories, "the change of belief")
 
     @_one_at_a_time
@@ -313,17 +326,17 @@ class Ledger:
         By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
         loss is never above any of them.
         """
-        beliefs = [belief for ((_, belief), *_) in self.histories]
-        changes = any(history.changes for history in self._histories)
+        beliefs, spans = [belief for ((_, belief), *_) in self.histories], self._book.spans
+        changes = any(history.changes for history in self._book.histories)
 
         def alone(charges: Iterable[Span]) -> WorstQuilt:
             listed = list(charges)
             found = (worst_by_quilts(belief, listed) for belief in beliefs)
             return max(found, key=lambda one: one.loss)
 
-        theorems = theorem_bounds(self._spans, beliefs, alone, changes=changes)
-        quilts = TheoremBound(alone(self._spans).loss) if self._spans else TheoremBound(None, NOTHING)
-        return {"quilts": TheoremBound(None, CHANGES) if changes and self._spans else quilts, **theorems}
+        theorems = theorem_bounds(spans, beliefs, alone, changes=changes)
+        quilts = TheoremBound(alone(spans).loss) if spans else TheoremBound(None, NOTHING)
+        return {"quilts": TheoremBound(None, CHANGES) if changes and spans else quilts, **theorems}
 
     @_one_at_a_time
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
@@ -332,9 +345,9 @@ class Ledger:
         The secret is the whole path of one series through these slots: any two paths that are both possible there.
         Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.forward_backward`
         has theorem and proof). It is the least of three: the largest density that m slots in a row have together, with
-        max(F - d) + max(B - d) of the recursion (:mod:`.sweep`); m D + max(F - D) + max(B - D) for the largest density
-        D of any slot and one certificate F, B; and the sum of all density (group privacy). Where the belief changes
-        there is no certificate.
+        max(F - d) + max(B - d) of the recursion (:mod:`.account`); m D + max(F - D) + max(B - D) for the largest
+        density D of any slot and one certificate F, B; and the sum of all density (group privacy). Where the belief
+        changes there is no certificate.
 
         Args:
             slots: Length of the event; for 1 it is the loss itself.
@@ -361,7 +374,7 @@ class Ledger:
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
         listed = self._all_started(schedules)
-        if self._all(listed) <= epsilon or all(history.is_idle for history in self._histories):
+        if self._all(listed) <= epsilon or all(history.is_idle for history in self._book.histories):
             return None
         loss_of = self._event_losses(listed)
         if loss_of(1) > epsilon:
@@ -376,20 +389,17 @@ class Ledger:
 
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
         """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
-        asked = self._asked(schedules)
-        alone, density = asked.loss, asked.density
+        asked, density = self._asked(schedules), self._book.density
+        alone = asked.loss
         top, most_of = largest(density, schedules), densest(density, schedules)
-        if asked.around is None:
-            sides = [
-                (
-                    math.inf if part.history.changes else around_of(part.history.segments[0][1], on_grid(top)),
-                    beside_events(part.sweep, density, schedules),
-                )
-                for part in self._parts
-                if not part.history.is_idle and top
-            ]
-            asked = self._last = replace(asked, around=tuple(sides))
-        around = asked.around or ()
+        around = [
+            (
+                math.inf if history.changes else around_of(history.segments[0][1], on_grid(top)),
+                _beside(accounts),
+            )
+            for history, accounts in zip(self._book.histories, asked.accounts, strict=True)
+            if not history.is_idle and top
+        ]
         most = self._all(schedules) if around else 0.0
 
         def loss_of(slots: int) -> float:
@@ -404,7 +414,7 @@ class Ledger:
 
     def _all(self, schedules: Sequence[Schedule]) -> float:
         """The sum of all density, charged and scheduled."""
-        total = float(self._line.mass)
+        total = float(self._book.line.mass)
         for schedule in schedules:
             total += schedule.mass
         return outward(total)
@@ -417,12 +427,11 @@ class Ledger:
         """
         density = positive("density", density, "give the loss per slot")
         found: list[float] = []
-        for history in self._histories:
+        for history in self._book.histories:
             bounds = [constant_stream(history, density).loss]
             if not history.changes:
                 belief = history.segments[0][1]
-                bounds.append(constant_loss(belief, on_grid(Fraction(density))))
-                bounds.append(outward(prices_of(belief).ceiling(density)))
+                bounds.append(constant_loss(belief, density))
             found.append(min(bounds))
         return max(found)
 
@@ -437,7 +446,9 @@ class Ledger:
                 mix; or if none is found at a change of belief.
         """
         epsilon = accepted_loss(epsilon)
-        found = min(stream_density(belief, epsilon)[0] for history in self._histories for belief in history.beliefs)
+        found = min(
+            stream_density(belief, epsilon)[0] for history in self._book.histories for belief in history.beliefs
+        )
         if not math.isfinite(found):
             return found
         low, high = 0.0, found
@@ -471,22 +482,19 @@ class Ledger:
 
     def _asked(self, schedules: Sequence[Schedule]) -> _Asked:
         """What schedules lose on top of the account; the last answer is kept, which commands ask for several times."""
-        density, last = self._line.density(), self._last
-        if (
-            last is not None
-            and last.histories is self._histories
-            and last.density == density
-            and last.schedules == tuple(schedules)
-        ):
+        book, last = self._book, self._last
+        if last is not None and last.book is book and last.schedules == tuple(schedules):
             return last
-        loss = self.loss
-        if schedules:
-            found = (
-                self._least(part, *endless_loss(part.history, density, schedules), density, schedules)
-                for part in self._parts
-            )
-            loss = max(one.loss for one in found)
-        self._last = _Asked(self._histories, density, tuple(schedules), loss)
+        if not schedules:
+            return _Asked(book, (), tuple((one,) for one in book.accounts), self.loss)
+        top, loss = largest(book.density, schedules), 0.0
+        found = tuple(endless(history, book.density, schedules) for history in book.histories)
+        for history, accounts in zip(book.histories, found, strict=True):
+            worst = Worst(math.inf)
+            if accounts is not None:
+                worst = max((one.worst for one in accounts), key=lambda one: one.loss, default=Worst())
+            loss = max(loss, _least(history, worst, top).loss)
+        self._last = _Asked(book, tuple(schedules), found, loss)
         return self._last
 
     @_one_at_a_time
@@ -525,51 +533,6 @@ class Ledger:
                 high = middle
         return schedule.end_of(low)
 
-    def _open(self, histories: Sequence[BeliefHistory], density: Density) -> None:
-        self._histories = tuple(histories)
-        self._line = Timeline(density, cuts={cut for history in histories for cut in history.cuts})
-        self._parts = tuple(_Part(history, self._line) for history in histories)
-        self._top: Fraction = max(self._line.levels, default=Fraction(0))
-        self._worst = self._decided()
-
-    def _enter(self, span: Span) -> Callable[[], None]:
-        """Enter a charge; what is returned takes it back, as long as it is the last one."""
-        start, stop, epsilon_dp = span
-        with ExitStack() as undo:
-            undo.callback(self.__dict__.update, {"_top": self._top, "_worst": self._worst})
-            undo.callback(self._line.add(start, stop, Fraction(epsilon_dp)))
-            for part in self._parts:
-                undo.callback(part.update(self._line, start, stop))
-            self._top = max(self._top, self._line.top(start, stop))
-            self._worst = self._decided()
-            return undo.pop_all().close
-
-    def _decided(self) -> Worst:
-        """The worst slot of all histories, by the least bound of each."""
-        found = [
-            self._smallest_of(part, part.sweep.worst, self._top, part.by_quilts(self._line)) for part in self._parts
-        ]
-        return max(found, key=lambda worst: worst.loss)
-
-    def _smallest_of(self, part: _Part, swept: Worst, top: Fraction, quilts: WorstQuilt | None) -> Worst:
-        ceiling = math.inf
-        # no bound by the density is below the density itself
-        if swept.loss > top and not part.history.changes:
-            ceiling = constant_loss(part.history.segments[0][1], on_grid(top))
-        if quilts is not None and quilts.loss < swept.loss * (1 - MARGIN):
-            swept = Worst(quilts.loss, quilts.slot, quilt=True)
-        return Worst(ceiling, density=float(top)) if ceiling < swept.loss else swept
-
-    def _least(
-        self, part: _Part, swept: Worst, top: Fraction, density: Density, schedules: Sequence[Schedule] = ()
-    ) -> Worst:
-        """The worst slot of a density and schedules, by the least bound."""
-        quilts: WorstQuilt | None = None
-        if part.pricer is not None:
-            found = priced_unless_above(part.pricer, density, schedules, swept.slot, swept.loss)
-            quilts = None if found is None else WorstQuilt(found)
-        return self._smallest_of(part, swept, top, quilts)
-
     def _affordable(self, loss: float) -> bool:
         """Whether a loss is within the budget, if there is one; a loss that is not a number is within none."""
         return self._budget is None or loss <= self._budget
@@ -578,23 +541,12 @@ class Ledger:
         if self._budget is not None and not self._affordable(after):
             raise BudgetExceeded(before, after - before, self._budget, what)
 
-    def _changed(self, histories: Sequence[BeliefHistory], what: str) -> float:
+    def _changed(self, histories: Sequence[History], what: str) -> float:
         """Become another account, if the budget allows it."""
-        before = self.loss
-        with self._kept_on_error():
-            self._open(histories, self._line.density())
-            self._afford(before, self.loss, what)
+        before, book = self.loss, _Book.of(histories, self._book.density, self._book.charges)
+        self._afford(before, book.worst.loss, what)
+        self._book = book
         return self.loss
-
-    @contextmanager
-    def _kept_on_error(self) -> Generator[None]:
-        """Stay as it was, where what is done meets an error."""
-        kept = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.update(kept)
-            raise
 
     def _checked(self, start: int, stop: int, epsilon_dp: float) -> Span:
         advice = "give the first slot and the slot after the last"
@@ -624,7 +576,7 @@ class Ledger:
     def _same_states(self, belief: Belief) -> None:
         check_belief(belief)
         wanted = belief.states
-        listed = [one.states for history in self._histories for _, one in history.segments]
+        listed = [one.states for history in self._book.histories for _, one in history.segments]
         known = next((states for states in listed if states is not None), None)
         # of one state there is no secret: a belief of any number, next to it, would be priced as if it had none
         if (known != wanted and None not in (known, wanted)) or (
@@ -650,6 +602,15 @@ def _triples(charges: Iterable[Span]) -> list[Span]:
     return found
 
 
+def _beside(accounts: tuple[Account, ...] | None) -> float:
+    """What reveals of an event what lies before and behind it at most, wherever it lies, on top of its own density."""
+    if accounts is None:
+        return math.inf
+    sides = ([one.tails(back=back) for one in accounts if one.line.count] for back in (False, True))
+    ahead, behind = (np.max(side, axis=0) if side else np.zeros(1) for side in sides)
+    return outward(float(np.max(ahead + behind, initial=0.0)))
+
+
 def _states(number: int | None) -> str:
     return "any number of states" if number is None else "1 state" if number == 1 else f"{number} states"
 
@@ -660,4 +621,4 @@ def _rule_of(worst: Worst) -> str:
         return f"no slot has a density above {rounded_up(worst.density, 6)}, and an endless stream of it costs this"
     if worst.slot is None:
         return "no loss: the belief has no secret pair"
-    return f"slot {worst.slot} is worst{', by its quilt' if worst.quilt else ''}"
+    return f"slot {worst.slot} is worst"

@@ -1,4 +1,4 @@
-"""The account by Markov quilts: the largest loss of any slot over all quilts.
+"""The account by Markov quilts, a bound beside the ledger's own.
 
 loss = max over slots i and secret pairs of min over quilts [ sum of d inside the quilt + influence of the quilt ].
 
@@ -6,32 +6,22 @@ loss = max over slots i and secret pairs of min over quilts [ sum of d inside th
 4.4, [SC17] Theorems 3.1, 3.3, 3.6 and 3.7, [BHGKM] Theorem 6.2; see :mod:`.theorems`).
 
 The sides of a slot are apart: the end of the quilt at lag a costs the density of the a - 1 slots between, plus the
-influence at lag a; no end costs all the density on this side.
+influence at lag a; no end costs all the density on this side. Slots before the first charge and behind the last lose no
+more than those. In a run of equal density the slots further than the reach from both edges see either an end within the
+run, the same for all, or none: the sum of both sides is concave and piecewise linear there, so it is largest at a kink.
 
-Which slots are priced. None before the first charged slot or behind the last: all outputs are then functions of the
-slots on one side, so their law given X_i is a mixture of their laws given the neighbour on that side, and a mixture of
-numbers has no larger ratio than the numbers. In a run of equal density the slots further than the reach from both
-edges see either an end within the run, the same for all, or none: the sum of both sides is concave and piecewise linear
-there, so its maximum is at a kink. All other slots are priced, those of density 0 between windows included.
-
-What is not computed:
-
-1. A secret pair whose influence is at no lag of neither side above another pair's never decides; such pairs are dropped
-   once for a belief.
-2. No slot loses more than an endless stream of the largest density in sight (``ceilings``, one number per pair), so
-   runs and pairs are taken by falling ceiling, and the rest is left out once the worst so far has reached theirs.
-3. The largest influence over the pairs that are left, lag by lag, makes one imaginary pair that loses at least as much
-   as each of them at every slot; only the slots where it loses more than the worst so far are priced by pairs.
-4. Equal runs with equal surroundings have equal losses wherever they lie: one week of a schedule is priced for all.
+No slot loses more than an endless stream of the largest density in sight (``ceilings``, one number per pair), so pairs
+are taken by falling ceiling, and the largest influence over the pairs that are left makes one imaginary pair: only
+slots where it loses more than the worst so far are priced by pairs.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -39,116 +29,18 @@ import numpy.typing as npt
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray
 from ..quilts.influence import Quilt, SidedInfluence, sided_influence
-from .charges import Density, Span, Timeline, outward
-from .schedules import Schedule, separated
+from .charges import Density, Line, Span, outward
+from .schedules import Schedule, extended
 
 IntArray = npt.NDArray[np.intp]
 
-#: Runs in sight whose worst slot is remembered: each may be some hundred kilobytes.
-_REMEMBERED = 2**9
-_CEILINGS = 1024
-#: Costs that are computed at once, 2 MB, which stay in the processor's cache.
-_AT_ONCE = 2**18
-#: The part of a loss by which quilts are below it, or do not count: more than the rounding of a slot that is priced by
-#: itself and with others. Where a chain forgets slowly both are the density of all slots, and no slot is priced then.
-MARGIN = 2.0**-40
-_SAMPLES = 24
-_GROWTH = 4
-
-
-# the slots of a run ask for the same two again and again; each is as long as the reach
-@lru_cache(maxsize=8)
-def _outward(runs: tuple[tuple[int, float], ...], total: float, lags: int) -> FloatArray:
-    """Sum of the density over the first j slots beyond the edge of a run, for j = 0..lags-1, right to 2 ulp.
-
-    Of the runs in sight, outward and without a hole, and behind them the total of all slots on this side.
-    """
-    sums = np.full(lags, total)
-    sums[0] = 0.0
-    distance, mass, lost = 0, 0.0, 0.0
-    for length, density in runs:
-        slots = min(length, lags - 1 - distance)
-        if slots <= 0:
-            break
-        sums[distance + 1 : distance + slots + 1] = (mass + lost) + np.arange(1, slots + 1) * density
-        distance += length
-        added = density * length
-        larger, smaller = (mass, added) if mass >= added else (added, mass)
-        mass = larger + smaller
-        lost += (larger - mass) + smaller
-    return sums
-
-
-def _stream(table: FloatArray, density: float) -> FloatArray:
-    """Cheapest end of a quilt within a run that is longer than the reach, shape (pairs,)."""
-    return (np.arange(table.shape[1]) * density + table).min(axis=1, initial=np.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What lies on one side of a run."""
-
-    runs: tuple[tuple[int, float], ...]  # length and density of the runs in sight, outward
-    total: float  # sum of the density over everything on this side; infinite where it never matters
-
-    def costs(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
-        """Cost of the end at each lag for slots of that density, so many slots within the run.
-
-        Args:
-            table: Influence, shape (pairs, lags).
-            density: Of the run.
-            offsets: Of the slots, shape (n,).
-
-        Returns:
-            Shape (pairs, n, lags).
-        """
-        lags = table.shape[1]
-        inside = np.minimum(offsets, lags)
-        most = int(inside.max())
-        beyond = np.concatenate([np.zeros(most), _outward(self.runs, self.total, lags)])
-        costs = np.minimum(np.arange(lags) * density, inside[:, np.newaxis] * density)
-        # row i of this view is beyond[i : i + lags]
-        costs += np.ndarray((most + 1, lags), np.float64, beyond, 0, 2 * beyond.strides)[most - inside]
-        return costs + table[:, np.newaxis]
-
-    def cheapest(self, table: FloatArray, density: float, offsets: IntArray) -> FloatArray:
-        """Cost of the cheapest end, or of none, shape (pairs, offsets)."""
-        seen, places = np.unique(np.minimum(offsets, table.shape[1]), return_inverse=True)
-        parts = np.array_split(seen, min(len(seen), math.ceil(table.size * len(seen) / _AT_ONCE)))
-        ends = np.concatenate([self.costs(table, density, part).min(axis=2) for part in parts], axis=1)
-        return np.minimum(ends[:, places], self.total + offsets * density)
-
-    def end(self, row: FloatArray, density: float, offset: int) -> tuple[int | None, float]:
-        """Lag and cost of the cheapest end for one pair; no lag where no end is as cheap."""
-        costs, whole_side = (
-            self.costs(row[np.newaxis], density, np.array([offset]))[0, 0],
-            offset * density + self.total,
-        )
-        first = int(np.argmin(costs))
-        return (first + 1, float(costs[first])) if costs[first] < whole_side else (None, whole_side)
-
-
-@dataclass(frozen=True, slots=True)
-class RunInSight:
-    """A run of equal density with all that its slots can see."""
-
-    length: int
-    density: float
-    left: Side
-    right: Side
-
-    @property
-    def seen(self) -> float:
-        """The largest density in sight."""
-        return max([self.density, *(density for _, density in (*self.left.runs, *self.right.runs))])
+_AT_ONCE = 2**18  # costs that are computed at once, 2 MB, which stay in the processor's cache
+_SAMPLES, _GROWTH = 24, 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorstQuilt:
-    """The slot, pair (row of the influence tables) and quilt that decide a loss; no slot where there is no loss.
-
-    Of a run in sight the slot is counted from its start.
-    """
+    """The slot, pair (row of the influence tables) and quilt that decide a loss; no slot where there is no loss."""
 
     loss: float = 0.0
     slot: int | None = None
@@ -156,11 +48,55 @@ class WorstQuilt:
     quilt: Quilt | None = None
 
 
-def undominated(left: FloatArray, right: FloatArray) -> IntArray:
-    """Rows that no other row is at least as large as at every lag of both sides, in order.
+@dataclass(frozen=True, eq=False)
+class Quilts:
+    """The influence tables of a belief, and the pairs of them that can decide."""
 
-    Dropping the others changes no loss: each cost is a minimum over ends of a mass plus the influence, so a row that is
-    nowhere larger costs nowhere more. Of equal rows one is kept.
+    tables: SidedInfluence
+    rows: IntArray  # of the tables
+    left: FloatArray  # influence of the slot at each lag, shape (pairs, lags)
+    right: FloatArray
+
+    @property
+    def reach(self) -> int:
+        """Lags of the tables."""
+        return self.left.shape[1]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no secret pair, so that nothing is lost."""
+        return not self.left.size
+
+    def within(self, lags: int) -> Quilts:
+        """Those whose ends are no further than so many lags."""
+        return replace(self, left=self.left[:, :lags], right=self.right[:, :lags])
+
+    def ceilings(self, density: float) -> FloatArray:
+        """Loss of each pair in an endless stream of a density, shape (pairs,)."""
+        return _stream(self.left, density) + _stream(self.right, density) + density
+
+    def ceiling(self, density: float) -> float:
+        """A bound on the loss of every slot that sees no density above this within the reach, rounded outward."""
+        return outward(float(self.ceilings(density).max(initial=0.0)))
+
+
+@lru_cache(maxsize=8)
+def quilts_of(belief: Belief) -> Quilts:
+    """The quilts of a belief; under mixing bounds those of Lemma 4.8."""
+    tables = sided_influence(belief)
+    rows = _undominated(tables.left, tables.right)
+    return Quilts(tables, rows, tables.left[rows], tables.right[rows])
+
+
+def _stream(table: FloatArray, density: float) -> FloatArray:
+    """Cheapest end of a quilt within a run that is longer than the reach, shape (pairs,)."""
+    return (np.arange(table.shape[1]) * density + table).min(axis=1, initial=np.inf)
+
+
+def _undominated(left: FloatArray, right: FloatArray) -> IntArray:
+    """Rows that no other row is at least as large as at every lag of both sides, in order; of equal rows one.
+
+    Dropping the others changes no loss: each cost is a minimum over ends of a mass plus the influence.
     """
     rows, lags = left.shape
     if rows <= 1:
@@ -174,347 +110,140 @@ def undominated(left: FloatArray, right: FloatArray) -> IntArray:
         first, order = int(order[0]), order[1:]
         kept.append(first)
         below = np.flatnonzero((sample[order] <= sample[first]).all(axis=1))
-        if len(below):
-            below = below[(tables[order[below]] <= tables[first]).all(axis=1)]
-            order = np.delete(order, below)
-    # by falling sum no row lies below a later one, but for rounding of the sums, which costs time and nothing else
+        order = np.delete(order, below[(tables[order[below]] <= tables[first]).all(axis=1)])
     return np.sort(np.array(kept, dtype=np.intp))
 
 
-class Pricer:
-    """Prices runs in sight under one belief, and remembers what they cost."""
-
-    def __init__(self, tables: SidedInfluence, rows: IntArray | None = None) -> None:
-        """Take the influence tables of a belief, and those rows of them that can decide (None for all)."""
-        self.tables = tables
-        self.rows: IntArray = np.arange(len(tables.left)) if rows is None else rows
-        self.left: FloatArray = tables.left if rows is None else tables.left[rows]
-        self.right: FloatArray = tables.right if rows is None else tables.right[rows]
-        self.reach = tables.reach
-        self.worst_of = lru_cache(maxsize=_REMEMBERED)(self._worst_of)
-        self.ceilings = lru_cache(maxsize=_CEILINGS)(self._ceilings_of)
-        self._within = lru_cache(maxsize=2)(self._first)
-
-    def nearby(self, density: Density, schedules: Sequence[Schedule]) -> Pricer:
-        """The prices of the lags at which the cheapest end of a quilt may lie, in what schedules make of a density.
-
-        Behind more slots an end is no cheaper: their density alone costs as much as the best end in an endless stream
-        of the largest density. What lies before the first slot or behind the last costs nothing more than no end.
-        """
-        finite, endless, period = separated(density, schedules)
-        stop = max([*finite.steps, *(one.start + one.size for one in endless)], default=0) + self.reach + period
-        line = Timeline(finite.with_steps(step for one in endless for step in one.steps(stop)))
-        top = max(line.shown, default=0.0)
-        enough = max(float(_stream(side, top).max()) for side in (self.left, self.right)) * (1 + 2.0**-30)
-        slots = np.array(line.slots)
-        sums = np.concatenate([[0.0], np.cumsum(np.diff(slots) * line.shown)])
-        ends = np.minimum(np.searchsorted(sums, sums[1:] + enough), line.count)
-        return self._within(int((slots[ends] - slots[:-1]).max(initial=0)) + 1)
-
-    def _first(self, lags: int) -> Pricer:
-        if lags >= self.reach:
-            return self
-        left, right = (np.ascontiguousarray(side[:, :lags]) for side in (self.left, self.right))
-        return Pricer(SidedInfluence(left, right, (), self.tables.basis))
-
-    def __reduce__(self) -> tuple[type[Pricer], tuple[SidedInfluence, IntArray]]:
-        return Pricer, (self.tables, self.rows)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is no secret pair, so that nothing is lost."""
-        return not len(self.rows) or not self.reach
-
-    @cached_property
-    def tails(self) -> tuple[float, float]:
-        """The largest influence at the last lag, to the left and to the right: 0 where there is no pair."""
-        if self.is_idle:
-            return 0.0, 0.0
-        return float(self.left[:, -1].max()), float(self.right[:, -1].max())
-
-    @property
-    def closes(self) -> bool:
-        """Whether every influence falls to something finite within the reach.
-
-        Where one never does, the slot at one end of the account has no cheaper quilt than none, and loses all the
-        density there is: that is the loss.
-        """
-        return all(map(math.isfinite, self.tails))
-
-    @cached_property
-    def heaviest(self) -> int:
-        """The pair whose influence is largest, summed over all lags."""
-        tables = np.concatenate([self.left, self.right], axis=1)
-        return int(np.argmax(np.minimum(tables, 1e9).sum(axis=1)))
-
-    def ceiling(self, density: float) -> float:
-        """A bound on the loss of every slot that sees no density above this within the reach, and no change of belief.
-
-        It is the loss of an endless stream of constant density.
-        """
-        return float(self.ceilings(density).max(initial=0.0))
-
-    def _ceilings_of(self, density: float) -> FloatArray:
-        return _stream(self.left, density) + _stream(self.right, density) + density
-
-    def _worst_of(self, run: RunInSight) -> WorstQuilt:
-        length, reach = run.length, self.reach
-        limits = self.ceilings(run.seen)
-        best, offset, row = self._between_edges(run) if length > 2 * reach else (-1.0, 0, 0)
-        edges = [np.arange(min(length, reach)), np.arange(max(reach, length - reach), length)]
-        offsets = np.concatenate(edges)
-        order = np.argsort(-limits, kind="stable")
-        size, done = 1, 0
-        while len(left := order[done:]) and len(left := left[limits[left] > best]):
-            if done:
-                sides = (side[left].max(axis=0, keepdims=True) for side in (self.left, self.right))
-                offsets = offsets[_losses(run, *sides, offsets)[0] > best]
-                if not len(offsets):
-                    break
-            chunk = left[:size]
-            losses = _losses(run, self.left[chunk], self.right[chunk], offsets)
-            at, column = divmod(int(np.argmax(losses)), len(offsets))
-            if losses[at, column] > best:
-                best, offset, row = float(losses[at, column]), int(offsets[column]), int(chunk[at])
-            done, size = done + size, _GROWTH * size
-        back, _ = run.left.end(self.left[row], run.density, offset)
-        ahead, _ = run.right.end(self.right[row], run.density, length - 1 - offset)
-        return WorstQuilt(best, offset, int(self.rows[row]), Quilt(back, ahead))
-
-    def _between_edges(self, run: RunInSight) -> tuple[float, int, int]:
-        """The worst slot further than the reach from both edges: at a kink of one of the sides, rounded down or up."""
-        last, density, (left, right) = run.length - 1, run.density, (run.left.total, run.right.total)
-        behind, ahead = _stream(self.left, density), _stream(self.right, density)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # where "no end" stops being the cheaper choice
-            kinks = (behind - left) / density, last - (ahead - right) / density
-        best, offset, row = -1.0, 0, 0
-        for kink in kinks:
-            inner = np.clip(np.nan_to_num(kink, nan=self.reach), self.reach, last - self.reach)
-            for offsets in (np.floor(inner), np.ceil(inner)):
-                losses = np.minimum(behind, left + offsets * density) + density
-                losses += np.minimum(ahead, right + (last - offsets) * density)
-                at = int(np.argmax(losses))
-                if losses[at] > best:
-                    best, offset, row = float(losses[at]), int(offsets[at]), at
-        return best, offset, row
-
-
-def _losses(run: RunInSight, left: FloatArray, right: FloatArray, offsets: IntArray) -> FloatArray:
-    """Losses of slots of a run by its best quilts, shape (pairs, offsets)."""
-    behind = run.left.cheapest(left, run.density, offsets)
-    return behind + run.right.cheapest(right, run.density, run.length - 1 - offsets) + run.density
-
-
 @dataclass(frozen=True, slots=True)
-class View:
-    """Which slots are priced."""
+class _Edge:
+    """What lies on one side of a run."""
 
-    first: int | None = None  # the slots from this one on, where a run must begin; None for all
-    stop: int | None = None  # the slots before this one, where a run must end; None for all
-    open_left: bool = False  # whether the account goes on before its first run without end
-    open_right: bool = False  # whether it goes on behind its last run without end
+    density: float  # of the run
+    runs: tuple[tuple[int, float], ...]  # length and density of the runs in sight, outward
+    total: float  # sum of the density over everything on this side; infinite where it has no end
+
+    def costs(self, table: FloatArray, offsets: IntArray) -> FloatArray:
+        """Cost of the end at each lag for slots so far within the run, shape (pairs, slots, lags)."""
+        lags = np.arange(table.shape[1])
+        places = [0, *accumulate(length for length, _ in self.runs)]
+        masses = [0.0, *accumulate(length * density for length, density in self.runs)]
+        beyond = np.interp(lags, places, masses)
+        inside = np.minimum(lags, offsets[:, None])
+        return inside * self.density + beyond[lags - inside] + table[:, None]
+
+    def cheapest(self, table: FloatArray, offsets: IntArray) -> FloatArray:
+        """Cost of the cheapest end, or of none, shape (pairs, slots)."""
+        seen, places = np.unique(np.minimum(offsets, table.shape[1]), return_inverse=True)
+        parts = np.array_split(seen, min(len(seen), math.ceil(table.size * len(seen) / _AT_ONCE)))
+        ends = np.concatenate([self.costs(table, part).min(axis=2) for part in parts], axis=1)
+        return np.minimum(ends[:, places], self.total + offsets * self.density)
+
+    def end(self, row: FloatArray, offset: int) -> int | None:
+        """Lag of the cheapest end for one pair; none where no end is as cheap."""
+        costs = self.costs(row[None], np.array([offset]))[0, 0]
+        first = int(np.argmin(costs))
+        return first + 1 if costs[first] < offset * self.density + self.total else None
 
 
-def _views(density: Density, schedules: Sequence[Schedule], sight: int) -> list[tuple[Timeline, View]]:
-    """What must be priced to account for schedules on top of a density, what lasts for ever first.
+def _worst_of(quilts: Quilts, length: int, left: _Edge, right: _Edge) -> WorstQuilt:
+    """What decides the loss of a run, its slot counted from the run's start."""
+    reach, density = quilts.reach, left.density
+    limits = quilts.ceilings(max([density, *(one for _, one in (*left.runs, *right.runs))]))
+    offsets = np.concatenate([np.arange(min(length, reach)), np.arange(max(reach, length - reach), length)])
+    if length > 2 * reach:
+        # where "no end" stops being the cheaper choice, for each pair
+        with np.errstate(invalid="ignore", divide="ignore"):
+            kinks = (_stream(quilts.left, density) - left.total) / density if density else np.zeros(0)
+            other = length - 1 - (_stream(quilts.right, density) - right.total) / density if density else np.zeros(0)
+        inner = np.clip(np.nan_to_num(np.concatenate([kinks, other]), nan=reach), reach, length - 1 - reach)
+        offsets = np.unique(np.concatenate([offsets, np.floor(inner), np.ceil(inner), [length // 2]]).astype(np.intp))
 
-    A slot sees ``sight`` slots to each side. Endless schedules are periodic but for the ramp at their start, and
-    nowhere above the same schedules with an endless past. So every slot that does not see the finite part loses at most
-    what one period of slots loses that has the endless past in sight, and only the slots that do are priced besides.
-    """
-    finite, endless, period = separated(density, schedules)
-    if not endless:
-        return [(Timeline(finite), View())]
-    marks = finite.steps
-    steady = max([*marks, *(schedule.start + schedule.size for schedule in endless)]) + sight
-    end = steady + period
-    total = finite.with_steps(step for schedule in endless for step in schedule.steps(end + sight + 1))
-    views = [View(steady, end, open_left=True, open_right=True)]
-    if marks:
-        views.append(View(min(marks) - sight, max(marks) + sight, open_right=True))
-    return [(Timeline(total, cuts=[cut for cut in (view.first, view.stop) if cut is not None]), view) for view in views]
+    def losses(behind: FloatArray, ahead: FloatArray) -> FloatArray:
+        return left.cheapest(behind, offsets) + right.cheapest(ahead, length - 1 - offsets) + density
 
-
-class QuiltAccount:
-    """The account of a timeline under one belief."""
-
-    def __init__(self, pricer: Pricer, line: Timeline, view: View | None = None) -> None:
-        """Take prices, a timeline that does not change, and the slots that are priced (None for all)."""
-        self._pricer, self._line = pricer, line
-        self._view = View() if view is None else view
-
-    def worst(self) -> WorstQuilt:
-        """The worst slot, the earliest among equals."""
-        line, pricer, view = self._line, self._pricer, self._view
-        if pricer.is_idle or not line.count:
-            return WorstQuilt()
-        if not pricer.closes:
-            return self._total()
-        first = 0 if view.first is None else bisect_left(line.slots, view.first)
-        stop = line.count if view.stop is None else min(line.count, bisect_left(line.slots, view.stop))
-        ceilings = [pricer.ceiling(seen) for seen in self._largest_seen(first, stop)]
-        worst = WorstQuilt()
-        for place in sorted(range(len(ceilings)), key=lambda index: -ceilings[index]):
-            if ceilings[place] < worst.loss:
+    best, offset, row = -1.0, 0, 0
+    order, size, done = np.argsort(-limits, kind="stable"), 1, 0
+    while len(rest := order[done:]) and len(rest := rest[limits[rest] > best]):
+        if done:
+            most = losses(*(side[rest].max(axis=0, keepdims=True) for side in (quilts.left, quilts.right)))[0]
+            offsets = offsets[most > best]
+            if not len(offsets):
                 break
-            index = first + place
-            found = pricer.worst_of(self._run(index))
-            loss, slot = min(ceilings[place], found.loss), line.slots[index] + (found.slot or 0)
-            if loss > worst.loss or (loss == worst.loss and worst.slot is not None and slot < worst.slot):
-                worst = replace(found, loss=loss, slot=slot)
-        return worst
+        chunk = rest[:size]
+        found = losses(quilts.left[chunk], quilts.right[chunk])
+        at, column = divmod(int(np.argmax(found)), len(offsets))
+        if found[at, column] > best:
+            best, offset, row = float(found[at, column]), int(offsets[column]), int(chunk[at])
+        done, size = done + size, _GROWTH * size
+    ends = left.end(quilts.left[row], offset), right.end(quilts.right[row], length - 1 - offset)
+    return WorstQuilt(best, offset, int(quilts.rows[row]), Quilt(*ends))
 
-    def rounded(self) -> WorstQuilt:
-        """The worst slot, its loss rounded outward."""
-        worst = self.worst()
-        return replace(worst, loss=outward(worst.loss))
 
-    def at(self, slot: int) -> float:
-        """What one pair loses at a slot, the one of the largest influence: the account is nowhere below it."""
-        line, pricer = self._line, self._pricer
-        if not pricer.closes:
-            return float(line.mass)
-        index = line.find(slot)
-        run, offset = self._run(index), slot - line.slots[index]
-        _, behind = run.left.end(pricer.left[pricer.heaviest], run.density, offset)
-        _, ahead = run.right.end(pricer.right[pricer.heaviest], run.density, run.length - 1 - offset)
-        return run.density + behind + ahead
-
-    def _total(self) -> WorstQuilt:
-        """All density there is: the loss of the slot at one end, for a pair without a usable end on its other side."""
-        line, pricer = self._line, self._pricer
-        slot, side = (
-            (line.slots[-1] - 1, pricer.left) if math.isfinite(pricer.tails[1]) else (line.slots[0], pricer.right)
+def _worst(quilts: Quilts, line: Line, repeats: int | None = None, stop: int | None = None) -> WorstQuilt:
+    """The worst slot before a slot, the earliest among equals; a line that repeats itself from a slot on has no end."""
+    if quilts.is_idle or not line.count:
+        return WorstQuilt()
+    slots, reach = np.array(line.slots), quilts.reach
+    masses = list(
+        accumulate(
+            (float(level) * (b - a) for level, (a, b) in zip(line.levels, pairwise(line.slots), strict=True)),
+            initial=0.0,
         )
-        return WorstQuilt(float(line.mass), slot, int(pricer.rows[int(np.argmax(side[:, -1]))]), Quilt(None, None))
-
-    def _largest_seen(self, low: int, high: int) -> list[float]:
-        """For each run the largest density in its sight."""
-        line = self._line
-        if low >= high:
-            return []
-        first, last = self._in_sight(low)[0], self._in_sight(high - 1)[1]
-        shown = np.array([*line.shown[first:last], 0.0])
-        slots = np.array(line.slots[first : last + 1])
-        starts, stops = slots[low - first : high - first], slots[low - first + 1 : high - first + 1]
-        ranges = np.stack(
-            [
-                np.maximum(0, np.searchsorted(slots, starts - self._pricer.reach, side="right") - 1),
-                np.minimum(len(shown) - 1, np.searchsorted(slots, stops + self._pricer.reach, side="left")),
-            ],
-            axis=1,
-        )
-        # reduceat takes the maximum from each index to the next: every other one is a range asked for
-        return np.maximum.reduceat(shown, ranges.ravel())[::2].tolist()
-
-    def _in_sight(self, index: int) -> tuple[int, int]:
-        """First run that a run sees, and the first behind the last one."""
-        slots, reach = self._line.slots, self._pricer.reach
-        low = max(0, bisect_right(slots, slots[index] - reach) - 1)
-        return low, min(self._line.count, bisect_left(slots, slots[index + 1] + reach))
-
-    def _run(self, index: int) -> RunInSight:
-        """A run with what its slots see."""
-        line, reach, view = self._line, self._pricer.reach, self._view
-        start, stop = line.slots[index], line.slots[index + 1]
-        low, high = self._in_sight(index)
-        left_limit, right_limit = self._pricer.tails
-        left_ends = view.open_left or (low > 0 and line.mass_before(low, left_limit) >= left_limit)
-        right_ends = view.open_right or (high < line.count and line.mass_from(high, right_limit) >= right_limit)
-        # where more may follow out of sight, the slots in sight behind the last charge are known to be empty
-        last = stop + reach if view.open_right else min(line.slots[-1], stop + reach)
-        left_total = math.inf if left_ends else float(line.mass_before(index, math.inf))
-        right_total = math.inf if right_ends else float(line.mass_from(index + 1, math.inf))
-        return RunInSight(
-            stop - start,
-            line.shown[index],
-            Side(_clipped(line, max(line.slots[0], start - reach), start)[::-1], left_total),
-            Side(_clipped(line, stop, last), right_total),
-        )
-
-
-def _clipped(line: Timeline, start: int, stop: int) -> tuple[tuple[int, float], ...]:
-    """Length and density of the runs in ``[start, stop)``, in order, slots behind the account with density 0."""
-    slots = line.slots
-    low, high = bisect_right(slots, start), bisect_left(slots, stop)
-    edges = [start, *slots[low:high], stop] if start < stop else [start]
-    return tuple(
-        (edges[place + 1] - edges[place], line.shown[low - 1 + place] if low - 1 + place < line.count else 0.0)
-        for place in range(len(edges) - 1)
     )
-
-
-@lru_cache(maxsize=8)
-def prices_of(belief: Belief) -> Pricer:
-    """The prices of a belief's quilts; under mixing bounds those of Lemma 4.8."""
-    tables = sided_influence(belief)
-    return Pricer(tables, undominated(tables.left, tables.right))
-
-
-def worst_unless_above(pricer: Pricer, line: Timeline, slot: int, loss: float) -> WorstQuilt | None:
-    """What decides the account of a timeline; None where one pair loses as much at the slot as the loss, or more.
-
-    What decides is then below the loss by less than the part ``MARGIN`` of it. The loss is rounded outward.
-    """
-    account = QuiltAccount(pricer, line)
-    if not pricer.is_idle and account.at(slot) > loss * (1 - MARGIN / 2):
-        return None
-    return account.rounded()
+    worst, seen = WorstQuilt(), dict[object, WorstQuilt]()
+    for index, density in enumerate(line.shown):
+        start, end = line.slots[index : index + 2]
+        if stop is not None and start >= stop:
+            break
+        low = max(0, int(np.searchsorted(slots, start - reach, side="right")) - 1)
+        high = min(line.count, int(np.searchsorted(slots, end + reach)))
+        runs = [
+            (b - a, one)
+            for a, b, one in zip(line.slots[low:high], line.slots[low + 1 :], line.shown[low:high], strict=False)
+        ]
+        here = index - low
+        open_left, open_right = repeats is not None and start >= repeats, repeats is not None
+        left = _Edge(density, tuple(runs[:here][::-1]), math.inf if open_left else masses[index])
+        right = _Edge(density, tuple(runs[here + 1 :]), math.inf if open_right else masses[-1] - masses[index + 1])
+        if quilts.ceilings(max(one for _, one in runs)).max() <= worst.loss:
+            continue
+        key = end - start, left, right
+        if key not in seen:
+            seen[key] = _worst_of(quilts, *key)
+        if seen[key].loss > worst.loss:
+            worst = replace(seen[key], slot=start + (seen[key].slot or 0))
+    return replace(worst, loss=outward(worst.loss))
 
 
 def worst_by_quilts(belief: Belief, charges: Iterable[Span]) -> WorstQuilt:
     """The slot, pair and quilt that decide what charges lose together, the loss rounded outward."""
-    return QuiltAccount(prices_of(belief), Timeline(Density().with_spans(charges))).rounded()
+    line = Line.of(Density().with_spans(charges))
+    # an end outside of all charges is no cheaper than none
+    return _worst(quilts_of(belief).within(line.slots[-1] - line.slots[0] if line.count else 1), line)
 
 
-def loss_by_quilts(belief: Belief, charges: Iterable[Span] = (), schedules: Sequence[Schedule] = ()) -> float:
-    """What charges and schedules, endless ones included, lose together; epsilon, rounded outward."""
-    return priced(prices_of(belief), Density().with_spans(charges), schedules)
-
-
-def priced(pricer: Pricer, density: Density, schedules: Sequence[Schedule] = ()) -> float:
-    """What a density and schedules lose together at a belief's prices; epsilon, rounded outward.
+def loss_by_quilts(belief: Belief, schedules: Sequence[Schedule]) -> float:
+    """What schedules, endless ones included, lose together; epsilon, rounded outward.
 
     An endless schedule is followed until what a slot sees repeats, and one period stands for all that come.
     """
-    found = priced_unless_above(pricer, density, schedules, None, math.inf)
-    return math.inf if found is None else found
-
-
-def priced_unless_above(
-    pricer: Pricer, density: Density, schedules: Sequence[Schedule], slot: int | None, loss: float
-) -> float | None:
-    """The same; None where one pair loses as much as a loss at a slot, or at the one like it of the last period.
-
-    Where a chain forgets slowly a slot has many quilts, and all slots take some 10,000 times as long as one.
-    """
-    if pricer.is_idle:
-        return 0.0
-    if not pricer.closes and any(schedule.stop is None for schedule in schedules):
+    quilts = quilts_of(belief)
+    density, begin, period = extended(Density(), schedules)
+    line = Line.of(density)
+    if begin is None:
+        return _worst(quilts.within(line.slots[-1] - line.slots[0] if line.count else 1), line).loss
+    mass = float(density.before(begin + period) - density.before(begin))
+    enough = float(quilts.ceilings(max(line.shown)).max(initial=0.0))
+    if math.isinf(enough):
         return math.inf
-    views = _views(density, schedules, pricer.reach)
-    if slot is not None:
-        for line, view in views:
-            place = _like(slot, line, view)
-            if place is not None and QuiltAccount(pricer, line, view).at(place) > loss * (1 - MARGIN / 2):
-                return None
-    nearby = pricer.nearby(density, schedules)
-    if nearby is not pricer:
-        views = _views(density, schedules, nearby.reach)
-    return outward(max(QuiltAccount(nearby, line, view).worst().loss for line, view in views))
-
-
-def _like(slot: int, line: Timeline, view: View) -> int | None:
-    """A slot, or the one like it of the period that a view is about; None where the view or its line has none.
-
-    The line of a period ends with its last charge, and a gap that is longer than what a slot sees comes after it.
-    """
-    if view.open_left and view.first is not None and view.stop is not None:
-        slot = view.first + (slot - view.first) % (view.stop - view.first)
-    within = bool(line.count) and line.slots[0] <= slot < line.slots[-1]
-    within &= (view.first is None or view.first <= slot) and (view.stop is None or slot < view.stop)
-    return slot if within else None
+    # behind more slots an end is no cheaper than the best one of an endless stream of the largest density
+    quilts = quilts.within((math.ceil(enough / mass) + 1) * period + begin - line.slots[0])
+    times = quilts.reach // period + 1
+    before, repeated = line.between(None, begin), line.between(begin, begin + period)
+    steady = begin + times * period
+    line = before.followed_by(repeated, 2 * times + 1)
+    cuts = frozenset({steady, steady + period})
+    return _worst(quilts, Line.of(line.density(), cuts), steady, steady + period).loss
 
 
 def density_by_quilts(belief: Belief, epsilon: float) -> float:
@@ -531,28 +260,27 @@ def density_by_quilts(belief: Belief, epsilon: float) -> float:
     Raises:
         ChainError: If no quilt within the reach has an influence below epsilon, as for a chain that does not mix.
     """
-    pricer = prices_of(belief)
-    tables = pricer.tables
-    if not len(tables.left):
+    quilts = quilts_of(belief)
+    if not len(quilts.left):
         return np.inf
-    rows, between = np.arange(len(tables.left)), np.arange(tables.reach)
-    least = tables.left[:, -1] + tables.right[:, -1]
+    rows, between = np.arange(len(quilts.left)), np.arange(quilts.reach)
+    least = quilts.left[:, -1] + quilts.right[:, -1]
     if float(least.max()) >= epsilon:
         raise ChainError(
-            f"no quilt within {tables.reach} slots has an influence below epsilon {epsilon!r}; "
+            f"no quilt within {quilts.reach} slots has an influence below epsilon {epsilon!r}; "
             f"the least is {float(least.max())!r}: "
             "use a belief that mixes (irreducible, aperiodic, rare bins merged), or a larger epsilon"
         )
     density = np.zeros(len(rows))
     while True:
         slopes = np.multiply.outer(density, between)
-        back, ahead = np.argmin(slopes + tables.left, axis=1), np.argmin(slopes + tables.right, axis=1)
-        raised = (epsilon - tables.left[rows, back] - tables.right[rows, ahead]) / (back + ahead + 1)
+        back, ahead = np.argmin(slopes + quilts.left, axis=1), np.argmin(slopes + quilts.right, axis=1)
+        raised = (epsilon - quilts.left[rows, back] - quilts.right[rows, ahead]) / (back + ahead + 1)
         if not np.any(raised > density):
             break
         density = np.maximum(density, raised)
     found, lower = float(density.min()), 2.0**-52
-    while outward(pricer.ceiling(found)) > epsilon:
+    while quilts.ceiling(found) > epsilon:
         found, lower = found * (1 - lower), 2 * lower
     return found
 
@@ -562,8 +290,8 @@ def quilt_of_stream(belief: Belief, density: float) -> tuple[Quilt, float]:
 
     For a belief of which ``density_by_quilts`` is finite.
     """
-    pricer = prices_of(belief)
-    row, inside = int(np.argmax(pricer.ceilings(density))), density * np.arange(pricer.reach)
-    left, right = pricer.left[row], pricer.right[row]
+    quilts = quilts_of(belief)
+    row, inside = int(np.argmax(quilts.ceilings(density))), density * np.arange(quilts.reach)
+    left, right = quilts.left[row], quilts.right[row]
     back, ahead = int(np.argmin(inside + left)), int(np.argmin(inside + right))
     return Quilt(back + 1, ahead + 1), float(left[back] + right[ahead])

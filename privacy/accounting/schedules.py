@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from ..validation import a_slot, as_list, positive, whole
 from .charges import Density, densest_of
@@ -193,6 +193,27 @@ def separated(density: Density, schedules: Sequence[Schedule]) -> tuple[Density,
     endless, period = levelled([one for one in schedules if one.stop is None])
     finite = (one for one in schedules if one.stop is not None)
     return density.with_steps(step for one in finite for step in one.steps()), endless, period
+
+
+def extended(
+    density: Density, schedules: Sequence[Schedule], marks: Iterable[int] = ()
+) -> tuple[Density, int | None, int]:
+    """A density together with schedules, the endless ones for two periods behind the slot where they repeat themselves.
+
+    Returns:
+        The density; that slot, at or behind the marks, None where no schedule is endless; and the period.
+    """
+    finite, endless, period = separated(density, schedules)
+    if not endless:
+        return finite, None, period
+    begin = max([*finite.steps, *marks, *(one.start + one.size for one in endless)])
+    return finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1)), begin, period
+
+
+def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
+    """The largest density that schedules make on top of another, or one above it."""
+    rises = sorted(extended(density, schedules)[0].steps.items())
+    return max(accumulate(rise for _, rise in rises), default=Fraction(0))
 
 
 def densest(density: Density, schedules: Sequence[Schedule]) -> Callable[[int], Fraction]:

@@ -47,7 +47,7 @@ from ..quilts.influence import Quilt, SidedInfluence
 from ..quilts.influence_curves import InfluenceCurve, table_curve
 from ..validation import PrivacyError, a_slot, as_list, instance, number, positive
 from .charges import OUTWARD, Span
-from .quilt_account import Pricer, WorstQuilt, prices_of
+from .quilt_account import Quilts, WorstQuilt, quilts_of
 
 _QUILT_METHODS = ("mqm", "pairwise")
 
@@ -355,7 +355,7 @@ class _Account:
     """All charges of an account, first slot, slot after the last and loss per slot, and its beliefs' influence."""
 
     spans: tuple[Span, ...]
-    pricers: Sequence[Pricer]
+    pricers: Sequence[Quilts]
     alone: Alone
 
     @cached_property
@@ -395,7 +395,7 @@ def theorem_bounds(
     """
     if not spans or changes:
         return {name: TheoremBound(None, CHANGES if spans else NOTHING) for name in _THEOREMS}
-    account = _Account(tuple(spans), [prices_of(belief) for belief in beliefs], alone)
+    account = _Account(tuple(spans), [quilts_of(belief) for belief in beliefs], alone)
     return {name: _bound_of(theorem, account) for name, theorem in _THEOREMS.items()}
 
 
@@ -426,7 +426,7 @@ def _adjacent(account: _Account) -> float:
     return _either_side(first.loss, second.loss, *account.edges(segments.gap))
 
 
-def _kept(pricer: Pricer) -> SidedInfluence:
+def _kept(pricer: Quilts) -> SidedInfluence:
     """The tables without rows that decide nothing."""
     return SidedInfluence(pricer.left, pricer.right, (), pricer.tables.basis)
 

@@ -348,6 +348,24 @@ class ByCouplings(Direction):
         """The map with the couplings that are optimal at a matrix."""
         return Coupling(self, matrix, *self.couple(matrix, tolerance))
 
+    def shares(self, couplings: Couplings) -> tuple[FloatArray, FloatArray]:
+        """Couplings over q: what stays, shape (pairs, k), and what moves, shape (pairs, k, k).
+
+        The rows are those of the surplus of p over q; what no column takes makes what stays infinite.
+        """
+        p, q = self.rows(slice(None))
+        given = np.zeros((*q.shape, q.shape[1]))
+        given.ravel()[couplings.places] = couplings.mass
+        live = q > 0
+        safe = np.where(live, q, 1.0)
+        surplus = np.maximum(p - q, 0.0)
+        given = np.where(live[:, None, :] & (given > 0), given, 0.0)
+        sums = given.sum(axis=2)
+        given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
+        stays = np.where(live, np.minimum(p, q) / safe, 0.0)
+        stays[((sums <= 0) & (surplus > 0)).any(axis=1)] = np.inf
+        return stays, np.where(live[:, None, :], given / safe[:, None, :], 0.0)
+
     def bounds(self, matrix: FloatArray, couplings: Couplings) -> FloatArray:
         """Theta of each pair that couplings prove at a matrix, rounded outward, shape (n,)."""
         k = self.shape[-1]
@@ -395,24 +413,6 @@ class Kernel(ByCouplings):
     def further(self, power: FloatArray) -> FloatArray:
         """The next power."""
         return power @ self.transition
-
-    def shares(self, couplings: Couplings) -> tuple[FloatArray, FloatArray]:
-        """Couplings over q: what stays, shape (pairs, k), and what moves, shape (pairs, k, k).
-
-        The rows are those of the surplus of p over q; what no column takes makes what stays infinite.
-        """
-        p, q = self.rows(slice(None))
-        given = np.zeros((*q.shape, q.shape[1]))
-        given.ravel()[couplings.places] = couplings.mass
-        live = q > 0
-        safe = np.where(live, q, 1.0)
-        surplus = np.maximum(p - q, 0.0)
-        given = np.where(live[:, None, :] & (given > 0), given, 0.0)
-        sums = given.sum(axis=2)
-        given *= np.where(sums > 0, surplus / np.where(sums > 0, sums, 1.0), 0.0)[:, :, None]
-        stays = np.where(live, np.minimum(p, q) / safe, 0.0)
-        stays[((sums <= 0) & (surplus > 0)).any(axis=1)] = np.inf
-        return stays, np.where(live[:, None, :], given / safe[:, None, :], 0.0)
 
     def under_couplings(self, matrix: FloatArray, density: float, couplings: Couplings) -> FloatArray:
         """What the matrix comes to at a density under couplings, those that are optimal at it.

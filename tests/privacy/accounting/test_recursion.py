@@ -59,6 +59,20 @@ def test_the_ledger_bounds_the_loss_of_every_periodic_chain(data):
     assert found - TINY <= Ledger(belief).loss_of(charges)
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_ledger_bounds_the_loss_of_periodic_chains_with_states_that_are_impossible_at_a_slot(seed):
+    generator = np.random.default_rng(seed)
+    kernels = generator.dirichlet(np.full(3, 0.7), (3, 3))
+    # no state leads to the first one out of slot 0, and to the last one out of slot 1
+    kernels[0, :, 0], kernels[1, :, 2] = 0.0, 0.0
+    kernels /= kernels.sum(axis=2, keepdims=True)
+    charges = some_windows(generator, 5, 2.0)
+    start = reference.stationary(kernels[0] @ kernels[1] @ kernels[2])
+    truth = reference.changing_loss(start, [kernels[slot % 3] for slot in range(4)], charges)
+    assert truth - TINY <= Ledger(PeriodicChain(kernels)).loss_of(charges)
+
+
 @pytest.mark.night
 @settings(max_examples=examples(60))
 @given(st.data())

@@ -1,0 +1,311 @@
+"""The loss of a line of runs in a history of beliefs, as it is charged, and of one that goes on for ever.
+
+A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
+
+*Schedules without an end.* From some slot on their density is periodic. What lies ahead grows with the horizon until
+one period more changes nothing: then none does. What lies behind comes to rest alike, and the periods until then and
+one more are all slots there are.
+
+*Events.* A secret of n slots in a row, s to t, loses at most the sum of their d, F_t - d(t) and B_s - d(s)
+(:mod:`.forward_backward` has the proof, for the kernels of each slot). F - d is at most the largest of any slot, and so
+is B - d, of the same member where one belief holds all along. Slots before the first and behind the last charge need
+not be looked at: B of one behind them all is at most B of the last one charged, and so no more than what is counted for
+the n slots that begin there; F alike.
+
+>>> from quiltstream.privacy.models.markov_chain import MarkovChain
+>>> week = Line.of(Density().with_spans([(0, 48, 0.05), (24, 72, 0.05)]))
+>>> worst = Account(History([(None, MarkovChain([[0.9, 0.1], [0.4, 0.6]]))]), week).worst
+>>> round(worst.loss, 4), worst.slot
+(0.3119, 35)
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..models.belief import Belief
+from ..models.classes import from_any_start
+from ..models.directions import FloatArray
+from ..validation import float_above
+from .charges import Density, Line
+from .recursion import FAR, USELESS, Side, State, Tails, changed, members_of
+from .schedules import Schedule, extended
+
+IntArray = npt.NDArray[np.intp]
+
+_OUTWARD = 1 + 2.0**-49  # of the sum of two tails and a density
+_PERIODS = 512  # that are swept at most until they change nothing
+
+
+Swept: TypeAlias = tuple[Tails, ...]
+"""Tails of a run, by member."""
+
+
+class History:
+    """Beliefs one after the other, each from its slot on.
+
+    A kernel changes at slot c: the transition out of c, and all later ones, follow the new belief, whatever the start.
+    So F of slots from c on uses the new kernels and B of slots behind c, both any member of the new belief; across the
+    change a block ends at c, where the worst member of the other side counts.
+    """
+
+    def __init__(self, segments: Sequence[tuple[int | None, Belief]]) -> None:
+        """Take the beliefs in order, each with the slot from which on it holds (None for the first)."""
+        self.segments = tuple(segments)
+        self.changes = tuple(start for start, _ in segments if start is not None)
+        self.beliefs = tuple(belief if start is None else from_any_start(belief) for start, belief in segments)
+        self.members = tuple(members_of(belief) for belief in self.beliefs)
+        # the kernel out of a change is new, and the kernel back from the next slot
+        self.cuts = frozenset(slot for change in self.changes for slot in (change, change + 1))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no secret pair, so that nothing is lost."""
+        return not any(self.members)
+
+    def part(self, slot: int, *, back: bool) -> int:
+        """The segment of the kernel out of a slot, or of the one back from it."""
+        return (bisect_left if back else bisect_right)(self.changes, slot)
+
+    def sides(self, part: int, *, back: bool) -> list[Side]:
+        """The sides of the members of a segment."""
+        return [member[back] for member in self.members[part]]
+
+    def empty(self, slot: int, *, back: bool) -> list[State]:
+        """Nothing is charged beyond a slot."""
+        return [side.empty() for side in self.sides(self.part(slot, back=back), back=back)]
+
+    def swept(
+        self, states: Sequence[State], slots: tuple[int, int], beyond: int, density: float, *, back: bool
+    ) -> Swept:
+        """Tails of a run by member from the states beyond it, the nearest of whose slots is given."""
+        part = self.part(slots[0], back=back)
+        sides = self.sides(part, back=back)
+        if self.part(beyond, back=back) != part:
+            states = [changed(states, side, beyond) for side in sides]
+        # the slot next to what lies beyond
+        near = slots[0] if back else slots[1] - 1
+        return tuple(
+            side.run(state, density, slots[1] - slots[0], near) for side, state in zip(sides, states, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The slot that decides a loss."""
+
+    loss: float = 0.0  # epsilon, rounded up
+    slot: int | None = None  # None where nothing is lost, and where all slots are bounded together
+    density: float | None = None  # the largest density, where it bounds all slots together
+
+
+class Account:
+    """What a line loses in one history; a value.
+
+    A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        line: Line | None = None,
+        ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None),
+    ) -> None:
+        """Take what is believed, the line, and what lies before it and behind it by member (None: nothing charged)."""
+        self.history, self.ends, self.line = history, ends, Line()
+        self._ahead: list[Swept | None] = []
+        self._behind: list[Swept | None] = []
+        self._most: list[float] = []
+        self.worst = Worst()
+        if line is not None and line.count and not history.is_idle:
+            self._take(line, line.slots[0], line.slots[-1], self)
+
+    def after(self, line: Line, start: int, stop: int) -> Account:
+        """The account of a line of which only the density of ``[start, stop)`` differs."""
+        made = Account(self.history, None, self.ends)
+        if line.count and not self.history.is_idle:
+            made._take(line, start, stop, self)
+        return made
+
+    def _take(self, line: Line, start: int, stop: int, before: Account) -> None:
+        slots, count, old = line.slots, line.count, before.line.slots
+        # runs without charges may begin between what was there and what comes
+        start, stop = min(start, old[-1] if old else slots[0]), max(stop, old[0] if old else slots[-1])
+        low, high = max(0, bisect_right(slots, start) - 2), min(count, bisect_left(slots, stop) + 1)
+        kept = high - (count - len(before._most))
+        new: list[None] = [None] * (high - low)
+        self.line = line
+        self._ahead = before._ahead[:low] + new + before._ahead[kept:]
+        self._behind = before._behind[:low] + new + before._behind[kept:]
+        self._most = before._most[:low] + [0.0] * (high - low) + before._most[kept:]
+        first = self._swept(range(high - 1, -1, -1), low, back=False)
+        last = self._swept(range(low, count), high - 1, back=True)
+        for index in range(first, last + 1):
+            self._most[index] = float(self._losses(index)[1].max())
+        top = self._most.index(max(self._most))
+        offsets, losses = self._losses(top)
+        place = int(np.lexsort((offsets, -losses))[0])
+        if losses[place] > 0:
+            self.worst = Worst(self._least(float(losses[place])), slots[top] + int(offsets[place]))
+
+    def _least(self, loss: float) -> float:
+        """The loss, or all the density there is."""
+        total = math.inf if any(self.ends) else float_above(self.line.mass)
+        return min(total, loss if loss <= USELESS else math.inf)
+
+    def _swept(self, order: range, needed: int, *, back: bool) -> int:
+        """Sweep runs in an order, at least up to one; the last whose tails changed."""
+        tails, step, slots = (self._behind, 1, self.line.slots) if back else (self._ahead, -1, self.line.slots)
+        reached = order[0]
+        for index in order:
+            beyond = index - step
+            if 0 <= beyond < len(tails):
+                states = [one.leaving for one in tails[beyond] or ()]
+                next_slot = slots[beyond + 1] - 1 if back else slots[beyond]
+            else:
+                end = self.ends[0 if back else 1]
+                next_slot = slots[index] - 1 if back else slots[index + 1]
+                states = self.history.empty(next_slot, back=back) if end is None else end
+            made = self.history.swept(
+                states, (slots[index], slots[index + 1]), next_slot, self.line.shown[index], back=back
+            )
+            before, tails[index] = tails[index], made
+            reached = index
+            passed = index > needed if back else index < needed
+            if passed and all(one.leaving.key == two.leaving.key for one, two in zip(before or (), made, strict=True)):
+                break
+        return reached
+
+    def _losses(self, index: int) -> tuple[IntArray, FloatArray]:
+        """Offsets of the slots of a run that may decide, and the loss of each."""
+        start, stop = self.line.slots[index : index + 2]
+        length, ahead, behind = stop - start, self._ahead[index] or (), self._behind[index] or ()
+        first, last = max(len(one.near) for one in behind), length - max(len(one.near) for one in ahead)
+        offsets = np.arange(length) if first >= last else np.concatenate([np.arange(first), np.arange(last, length)])
+        if first < last:
+            # between them all slots of a phase have the same bound
+            phases = max(len(one.far) for one in (*ahead, *behind))
+            inner = np.arange(first, min(last, first + phases))
+            offsets = np.append(offsets, inner if phases > 1 else (first + last) // 2)
+        same = self.history.part(start, back=False) == self.history.part(start, back=True)
+        both = zip(ahead, behind, strict=True) if same else product(ahead, behind)
+        bounds = [
+            (_tails(one, length - 1 - offsets, start + offsets) + _tails(two, offsets, start + offsets))
+            .reshape(len(offsets), -1)
+            .max(axis=1)
+            for one, two in both
+        ]
+        return offsets, (self.line.shown[index] + np.max(bounds, axis=0)) * _OUTWARD
+
+    def tails(self, *, back: bool) -> list[float]:
+        """The largest tail of any slot behind or ahead, by member; where the belief changes, of all members."""
+        runs = [[one.most for one in run or ()] for run in (self._behind if back else self._ahead)]
+        if self.history.changes:
+            return [max((one for run in runs for one in run), default=0.0)]
+        return [max(member) for member in zip(*runs, strict=True)]
+
+    @property
+    def leaving(self) -> list[State]:
+        """What a run behind the last one would see behind it."""
+        return [one.leaving for one in self._behind[-1] or ()]
+
+
+def _tails(tails: Tails, places: IntArray, slots: IntArray) -> FloatArray:
+    """Tails of slots so many places from where the tails begin, shape (slots, k, k) or (slots, 1, 1)."""
+    inside = (places < len(tails.near)).reshape(-1, *([1] * (tails.near.ndim - 1)))
+    far = tails.far[slots % len(tails.far)]
+    values = np.where(inside, tails.near[np.minimum(places, len(tails.near) - 1)], far)
+    return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
+
+
+def endless(history: History, density: Density, schedules: Sequence[Schedule]) -> tuple[Account, ...] | None:
+    """Accounts of all slots of a density together with schedules, the endless ones included; None without a bound.
+
+    Several endless schedules whose common period is too long are priced at their largest density, an upper bound.
+    """
+    total, begin, period = extended(density, schedules, (cut + 1 for cut in history.cuts))
+    if begin is None:
+        return (Account(history, Line.of(total, history.cuts)),)
+    if history.is_idle:
+        return ()
+    before = Line.of(total, history.cuts).between(None, begin)
+    line = Line.of(total).between(begin, begin + period)
+    # a period of the slots is one of the kernels as well
+    kernels = math.lcm(
+        *(side.period for back in (False, True) for side in history.sides(len(history.changes), back=back))
+    )
+    if line.count == 1:
+        line = Line([begin, begin + kernels * (FAR // kernels)], line.levels)
+    else:
+        line = Line([begin], []).followed_by(line, math.lcm(period, kernels) // period)
+    return _periodic(history, before, line)
+
+
+def constant_stream(history: History, density: float) -> Worst:
+    """The loss of a stream that has a density in every slot, without beginning or end."""
+    low, high = min(history.cuts, default=0), max(history.cuts, default=0)
+    low, high = low - FAR, high + FAR
+    line = Line.of(Density({low: Fraction(density), high: -Fraction(density)}), history.cuts)
+    ends: list[list[State]] = []
+    for slot, back in ((low - 1, True), (high, False)):
+        found = [side.bound(density, slot) for side in history.sides(history.part(slot, back=back), back=back)]
+        ends.append([one for one in found if one is not None])
+        if len(ends[-1]) < len(found):
+            return Worst(math.inf)
+    return Worst() if history.is_idle else Account(history, line, (ends[0], ends[1])).worst
+
+
+def _periodic(history: History, before: Line, repeated: Line) -> tuple[Account, ...] | None:
+    """A line that goes on with what is repeated for ever.
+
+    What lies ahead grows with the horizon until one period more changes nothing: then none does. Where it takes too
+    many periods, those are swept from a certificate of the largest density, which is above every horizon.
+    """
+    slots, part = repeated.slots, len(history.changes)
+    most = max([*before.shown, *repeated.shown])
+    runs = list(zip(slots, slots[1:], repeated.shown, strict=False))
+
+    def limit(side: Side, state: State | None, *, back: bool) -> tuple[State | None, int]:
+        """The state that periods come to, and how many of them change anything; none where one more always does."""
+        for count in range(_PERIODS):
+            if state is None:
+                break
+            last = state
+            for start, stop, density in runs[:: 1 if back else -1]:
+                state = side.run(state, density, stop - start, start if back else stop - 1).leaving
+            if state.key == last.key:
+                return state, count
+        return None, _PERIODS
+
+    def bounded(side: Side, density: float, *, back: bool) -> State | None:
+        state = side.bound(density, slots[0] - 1 if back else slots[-1])
+        found, _ = limit(side, state, back=back)
+        return found or state
+
+    if any(not len(side.lags) for back in (False, True) for side in history.sides(part, back=back)):
+        return None  # no block forgets anything
+    ahead = [limit(side, side.empty(), back=False)[0] for side in history.sides(part, back=False)]
+    ahead = [
+        state or bounded(side, max(repeated.shown), back=False)
+        for state, side in zip(ahead, history.sides(part, back=False), strict=True)
+    ]
+    first = Account(history, before).leaving if before.count else history.empty(slots[0] - 1, back=True)
+    sides = history.sides(part, back=True)
+    times = max(limit(side, state, back=True)[1] for side, state in zip(sides, first, strict=True))
+    ends = [state for state in ahead if state is not None]
+    if len(ends) < len(ahead):
+        return None
+    whole = Account(history, before.followed_by(repeated, times + 1), (None, ends))
+    if times < _PERIODS:
+        return (whole,)
+    above = [state for side in sides if (state := bounded(side, most, back=True)) is not None]
+    return (whole, Account(history, repeated, (above, ends))) if len(above) == len(sides) else None
