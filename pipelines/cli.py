@@ -395,7 +395,7 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
       mosquitto_sub -v -t 'tele/#' -C 20 | quiltstream try settings.yaml - --topics
       quiltstream try settings.yaml --from-topic 20
     """
-    from .commands.check import Beside, try_file
+    from .commands.try_messages import Beside, try_file
 
     raise SystemExit(try_file(settings, file, Beside(**beside), from_topic=from_topic, as_json=as_json))
 

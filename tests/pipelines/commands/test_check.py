@@ -173,3 +173,37 @@ def test_windows_that_end_after_the_last_reading_are_told(
     found = json.loads(call("check", "--json", made.settings).out)
     assert (found["unended"] > 0) == (later is not None) == done.said("later: quiltstream run would publish")
     assert later is None or done.said(later)
+
+
+def remarks(made: Job) -> list[str]:
+    return found(made)["remarks"]
+
+
+@pytest.mark.night
+def test_steps_are_compared_by_series(tmp_path: Path) -> None:
+    rows: list[Row] = [row for at, row in enumerate(readings(days=2)) if row[0] != "m2" or at % 4 == 0]
+    (remark,) = [one for one in remarks(job(tmp_path, rows)) if "apart" in one]
+    assert remark.startswith("the readings of 1 series (m2) are 2h apart, and most others 30min")
+
+
+@pytest.mark.night
+def test_units_are_compared_by_file(tmp_path: Path) -> None:
+    made = job(tmp_path, readings(days=2), source={"csv": "[lr]*s.csv"})
+    text = (tmp_path / "readings.csv").read_text(encoding="utf-8").splitlines()
+    rows = [row.replace("2024-03", "2024-04").rsplit(",", 1) for row in text[1:]]
+    text = [text[0], *(f"{row},{float(value) * 1000}" for row, value in rows)]
+    (tmp_path / "laters.csv").write_text("\n".join(text), encoding="utf-8")
+    assert any("laters.csv" in one or "readings.csv" in one for one in remarks(made) if "of other files" in one)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(("shift", "said"), [(30, True), (0, False)])
+def test_stamps_that_are_ends_by_their_days_are_told(tmp_path: Path, shift: int, said: bool) -> None:
+    late = dt.timedelta(minutes=shift)
+    rows: list[Row] = [(m, (dt.datetime.fromisoformat(t) + late).isoformat(), v) for m, t, v in readings(days=2)]
+    assert any("readings.stamps: end" in one for one in remarks(job(tmp_path, rows))) == said
+
+
+def test_the_commonest_rejects_are_shown_first(tmp_path: Path) -> None:
+    rows: list[Row] = [*readings(days=2), *[("m1", "soon", 1.0)] * 3, ("", "2024-03-01T01:30Z", 1.0)]
+    assert [one["rows"] for one in found(job(tmp_path, rows))["rejected"]] == [3, 1]

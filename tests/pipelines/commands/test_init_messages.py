@@ -15,8 +15,8 @@ import fastavro
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.check import trial_of
 from quiltstream.pipelines.commands.init import Origin, _origin_of, guess_messages
+from quiltstream.pipelines.commands.try_messages import trial_of
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import Arrived
 from quiltstream.pipelines.init.messages import MessageLook, look_at_messages

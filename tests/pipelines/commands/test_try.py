@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.commands import check
+from quiltstream.pipelines.commands import try_messages
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.kafka.source import last_messages
 
@@ -110,8 +110,8 @@ def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkey
     broker = FakeBroker()
     broker.send(broker.topic(partitions=1, name="meters"), [(0, b'{"id": "m1", "ts": 1709294400, "w": 7}')])
     monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
-    found = check.messages_of_topics(settings, 5)
-    (one,) = check.trial_of(settings).of(found)
+    found = try_messages.messages_of_topics(settings, 5)
+    (one,) = try_messages.trial_of(settings).of(found)
     assert one.readings == (("m1", STAMP, 7.0),)
 
 

@@ -1,0 +1,243 @@
+"""What to look at in the data of a job, in words: one remark for one cause."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...schemas.roster import Roster
+from ...schemas.settings.job import Settings
+from ...schemas.slots import DAY_US, format_duration, format_instant, time_zone
+from ...transforms.readings.slots import words_of
+from ..console import listed, percent, plural
+from ..init.rhythm import clock_changes, is_doubled, local_times, most_frequent, usual_step
+
+if TYPE_CHECKING:
+    from .check import Checked, Gathered
+
+#: A series, or a file, whose usual value is so many times that of the others is most likely in another unit; and the
+#: factor between usual units.
+APART, _FILE_APART, _THOUSAND = 300.0, 50.0, 1000.0
+
+#: Times that a series has twice that are looked at.
+_TRIED = 10_000
+
+_CLOCK_SET_BACK = (
+    "; some are of an hour that a clock set back doubles: if the times have no offset and the rows are in order, "
+    "readings.ambiguous: in-order tells the two hours apart"
+)
+
+#: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
+_NEAR = 0.01
+
+#: Numbers that stand for a missing value; and how many readings, and what share of them, have it where it is said.
+_MISSING = (-1, -9, -99, -999, -9999, 9999, 99999)
+_OFTEN, _SELDOM = 3, 0.001
+
+#: What to do about states without a reading.
+_OTHER_EDGES = "take edges out of states.edges so that each bin has readings, or fit with --belief pooled --smoothing 1"
+_OTHER_LABELS = "take labels without readings out of states.categories, or fit with --belief pooled --smoothing 1"
+
+#: Share of the readings in one bin at which the edges tell nothing of them.
+_CROWDED = 0.99
+
+#: Names and files that are shown.
+_SHOWN = 3
+
+
+def of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+    """What to look at in the values and times: counters, units, edges, steps."""
+    if found.never_fall:
+        yield (
+            f"{_named(found.never_fall)} never fall{'s' if len(found.never_fall) == 1 else ''}, or once to less than "
+            "half, as a meter's counter does: if they count, set readings.register: {gap: 2h}, so that a slot has what "
+            "the counter rose in it"
+        )
+    if found.fell:
+        yield (
+            f"the {'counter' if len(found.fell) == 1 else 'counters'} of {_named(tuple(found.fell))} fell, "
+            f"{plural(sum(found.fell.values()), 'time')} in all: a fall that stays is a gap, unless "
+            "readings.register.over_end says where it begins at 0 again; look whether the rows of two meters share a "
+            "name"
+        )
+    yield from _clock_changes(settings, data)
+    yield from _stand_ins(settings, data)
+    if found.apart:
+        yield (
+            f"the usual value of {_named(found.apart)} is more than {APART:g} times, or less than a {APART:g}th of, "
+            "that of the others: look whether they are in another unit, such as W and kW"
+        )
+    yield from _of_files(data)
+    yield from _of_bins(found, settings, data)
+    yield from _of_steps(settings, data)
+
+
+def _of_files(data: Gathered) -> Iterator[str]:
+    """Files whose usual value is far from that of the others."""
+    middle = float(np.median(list(data.usual.values()))) if len(data.usual) > 1 else 0.0
+    far = [path for path, one in data.usual.items() if middle and not 1 / _FILE_APART < one / middle < _FILE_APART]
+    if far:
+        yield (
+            f"the usual value of {listed(far, _SHOWN)} is more than {_FILE_APART:g} times, or less than a "
+            f"{_FILE_APART:g}th of, that of other files: look whether a file is in another unit, such as Wh and kWh"
+        )
+
+
+def _of_bins(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+    """Bins that have no reading, or nearly all, but for the values of a counter, which are beyond the edges."""
+    if not found.readings or found.never_fall:
+        return
+    label, share = max(found.bins.items(), key=lambda pair: pair[1])
+    if share >= _CROWDED and not settings.space.categories:
+        text = f"{share:.1%} of the values are in the bin {label!r}"
+        for factor in (_THOUSAND, 1 / _THOUSAND):
+            other = np.bincount(settings.space.encode(data.values * factor), minlength=settings.space.bins)
+            if other.max() < _CROWDED * found.readings:
+                text += f"; times {factor:g} they would spread over the bins: look at readings.scale and the units"
+                break
+        yield text
+    elif empty := [label for label, share in found.bins.items() if share == 0]:
+        yield (
+            f"no reading is in {', '.join(map(repr, empty))}: fit refuses a state that no history visits; "
+            + (_OTHER_LABELS if settings.space.categories else _OTHER_EDGES)
+        )
+
+
+def _of_steps(settings: Settings, data: Gathered) -> Iterator[str]:
+    """Steps that are not those of the slots, or not those of other series; and stamps that are ends by their days."""
+    interval = settings.grid.interval_us
+    step = usual_step(data.steps(), interval) or interval
+    steps = {name: most_frequent(np.diff(data.times[at])) for name, at in data.runs() if at.stop - at.start > _OFTEN}
+    other = tuple(name for name, one in steps.items() if one and not step / 2 < one < step * 2)
+    lost = 1 - interval / max(step, interval)  # of the cells
+    words = words_of(settings.readings, settings.slots.of)
+    if other and words is None:
+        yield (
+            f"the readings of {_named(other)} are {format_duration(steps[other[0]] or 0)} apart, and most others "
+            f"{format_duration(step)}: where they are energy of their interval, one factor is not right for all"
+        )
+    elif lost >= _NEAR:
+        yield (
+            f"most readings of a series are {format_duration(step)} apart, and slots.interval is "
+            f"{format_duration(interval)}: about {lost:.0%} of the cells stay empty"
+        )
+    stamps = None if settings.readings is None else settings.readings.stamps
+    if data.span is None or words is not None or stamps == "end" or step >= DAY_US:
+        return
+    zone = time_zone(settings.slots.timezone)
+    first, last = (dt.datetime.fromtimestamp(one // 1_000_000, zone) for one in data.span)
+    midnight = first.replace(hour=0, minute=0, second=0)
+    is_late = (first - midnight) == dt.timedelta(microseconds=step) and f"{last:%H%M%S}" == "000000"
+    if is_late and (last - first) >= dt.timedelta(hours=23):
+        yield (
+            f"the first of the times is {format_duration(step)} after a midnight and the last is a midnight, as of the "
+            "ends of intervals: where a reading is of the time before its stamp, set readings.stamps: end"
+        )
+
+
+def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
+    """An hour of a Sunday night that most series have twice, or not, as where times are of a clock that is set."""
+    if _doubles_an_hour(settings, data):
+        return
+    for evidence in clock_changes(data.series, data.times, len(data.names)):
+        yield f"{local_times(evidence, 'slots.timezone')}, not {settings.slots.timezone}"
+
+
+def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
+    """Values such as -999 that come again and again, and are further from all others than these from each other."""
+    readings = settings.readings
+    if settings.space.categories or (readings is not None and readings.register_ is not None):
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        values, counts = np.unique(data.values / (1.0 if readings is None else readings.scale), return_counts=True)
+        found = {one: np.isclose(values, one, rtol=1e-9) for one in _MISSING}
+        others = values[~np.logical_or.reduce(list(found.values()))]
+        if not len(others):
+            return
+        usual = np.quantile(np.diff(others), _CROWDED) if len(others) > 1 else 0.0
+    for one, at in found.items():
+        count = int(counts[at].sum())
+        is_far = one < others[0] - usual or one > others[-1] + usual
+        if is_far and count >= _OFTEN and count > _SELDOM * len(data.values):
+            yield (
+                f"{plural(count, 'reading')} have the value {one}, far from all others: where it stands for a missing "
+                "value, leave them out of the data"
+            )
+
+
+def _alike(names: Sequence[str]) -> int:
+    """How many names are as another one without blanks around them and with composed letters (Unicode's form NFC)."""
+    forms = Counter(unicodedata.normalize("NFC", name.strip()) for name in set(names))
+    return sum(count for count in forms.values() if count > 1)
+
+
+def of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
+    """What to look at in what counts: contradictions, and what no window, roster or group has."""
+    if count := _alike([*data.names, *([] if roster is None else roster.series)]):
+        yield (
+            f"{count:,} names of series differ from another one by blanks around it, or by the Unicode form of a "
+            "letter, alone: each is a series of its own, because names count by their characters; write each name in "
+            "one way"
+        )
+    if data.moving:
+        yield (
+            f"{_named(data.moving)} name{'s' if len(data.moving) == 1 else ''} more than one group: a run takes that "
+            "of the earliest reading and rejects the readings of others, which are counted above; correct the column, "
+            "or give a roster"
+        )
+    if found.contradicting:
+        which = (
+            "the label that is later in states.categories" if settings.space.categories else "that in the higher bin"
+        )
+        yield (
+            f"{plural(found.contradicting, 'reading')} {'is' if found.contradicting == 1 else 'are'} in a cell that "
+            f"had another value: the latest counts, of equally late ones {which}"
+            + (_CLOCK_SET_BACK if _doubles_an_hour(settings, data) else "")
+        )
+    if found.silent:
+        yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
+    if found.not_in_roster:
+        share = percent(found.not_in_roster / found.readings)
+        yield f"{share} of the readings are of series that the roster does not have"
+    if outside := found.before + found.after:
+        yield f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
+    if found.unended and found.last_counted is not None:
+        yield _goes_on(found.unended, found.last_counted, settings)
+    if not found.counts:
+        yield "no reading counts: a run stops before anything is charged, with exit code 5"
+
+
+def _goes_on(unended: int, last: str, settings: Settings) -> str:
+    """What to do about windows that end after the last reading, which a job over data that end publishes for ever."""
+    schedule = settings.schedule
+    ends, them = ("ends", "it as it is") if unended == 1 else ("end", "them as they are")
+    text = (
+        f"the last reading that counts is of {last}, and {unended:,} of the {plural(len(schedule), 'window')} {ends} "
+        f"later: quiltstream run would publish {them} now, for ever; wait for their readings"
+    )
+    if (ended := len(schedule) - unended) > 0:
+        (start,) = schedule.starts_ended(ended - 1, ended)
+        stop = format_instant(settings.grid.time_of(schedule.window_at(start).stop))
+        text += f", or set windows.stop to {stop}: a later run may have a later one"
+    return text
+
+
+def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:
+    """Whether a series has a time twice that two instants may be, which the settings take for the earlier or later."""
+    if settings.readings is None or settings.readings.ambiguous == "in-order":
+        return False
+    zone = time_zone(settings.slots.timezone)
+    same = (np.diff(data.series) == 0) & (np.diff(data.times) == 0)
+    for stamp in np.unique(data.times[1:][same])[:_TRIED].tolist():
+        if is_doubled(dt.datetime.fromtimestamp(stamp // 1_000_000, zone)):
+            return True
+    return False
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return f"{len(names):,} series ({listed(names, _SHOWN)})"

@@ -1,0 +1,201 @@
+"""``quiltstream try``: what the settings make of a message.
+
+Messages come from a file, from standard input, or from the end of the topics of the job, of which nothing is committed;
+readings are printed as they are, for the operator's eyes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from ...schemas.files import FileError, read_regular, reason
+from ...schemas.readings import RejectReason
+from ...schemas.settings.base import SettingsError
+from ...schemas.settings.job import Settings, read_settings
+from ...schemas.settings.mappings import Readings
+from ...schemas.settings.secrets import located
+from ...schemas.slots import parse_instant
+from ...transforms.payloads.avro import SchemaLookup
+from ...transforms.payloads.decoder import Trial, Tried
+from ...transforms.payloads.messages import Messages, SourceAwayError
+from ...transforms.sources.files import are_messages
+from ..console import facts, heading, paragraph, plural, print_json, results
+from ..errors import CommandError, ExitCode
+
+#: Bytes of a file of messages, or of standard input.
+_MOST = 1 << 26
+
+_STDIN = "-"
+
+#: Lines of a payload that are looked at for documents.
+_TRIED_LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What stands beside the payload of messages from a file."""
+
+    topic: str = ""  # of messages whose line does not say it
+    key: str = ""  # the key; empty for none
+    headers: tuple[str, ...] = ()  # each NAME=VALUE
+    stamp: str = ""  # the broker's stamp as an instant; empty for now
+    lines: bool = False  # whether each line is a message
+    topics: bool = False  # whether each line is a topic, a blank and a payload, as ``mosquitto_sub -v`` prints them
+
+
+def messages_of_file(given: str, beside: Beside) -> Messages:
+    """The messages of a file, or of standard input."""
+    body = _read(given)
+    if not (beside.lines or beside.topics):
+        payloads, topics = [body], [beside.topic]
+    else:
+        lines = [line for line in body.split(b"\n") if line.strip()]
+        split = [line.partition(b" ") if beside.topics else (beside.topic.encode(), b"", line) for line in lines]
+        payloads, topics = [one[2] for one in split], [one[0].decode("utf-8", "replace") for one in split]
+    if not payloads or not body:
+        raise CommandError(
+            f"{given}: it holds no message; give a file with one, or lines with --lines", ExitCode.SOURCE
+        )
+    try:
+        stamp = parse_instant(beside.stamp, "UTC") if beside.stamp else time.time_ns() // 1_000
+    except ValueError as error:
+        raise CommandError(f"--stamp: {error}") from None
+    count = len(payloads)
+    headers = tuple((name, value.encode()) for name, _, value in (one.partition("=") for one in beside.headers))
+    return Messages(
+        payloads=payloads,
+        topics=topics,
+        keys=[beside.key.encode() or None] * count,
+        headers=[headers] * count,
+        stamps_us=np.full(count, stamp, dtype=np.int64),
+        positions=np.arange(count, dtype=np.int64),
+    )
+
+
+def _read(given: str) -> bytes:
+    if given == _STDIN:
+        body = sys.stdin.buffer.read(_MOST + 1)
+        if len(body) > _MOST:
+            raise CommandError(f"standard input has more than {_MOST:,} bytes; give fewer messages", ExitCode.SOURCE)
+        return body
+    try:
+        return read_regular(Path(given), _MOST)
+    except OSError as error:
+        text = str(error) if isinstance(error, FileError) else f"{given}: cannot be read ({reason(error)})"
+        raise CommandError(text, ExitCode.SOURCE) from None
+
+
+def messages_of_topics(settings: Settings, count: int) -> Messages:
+    """The last messages of the topics that the settings name; nothing is committed."""
+    source = None if settings.source is None else settings.source.kafka
+    if source is None:
+        raise SettingsError(["--from-topic reads source.kafka, and the settings have none; give a FILE, or - "])
+    from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
+    from ...transforms.kafka.source import last_messages  # noqa: PLC0415
+
+    cluster = Cluster(source.servers, located(source.options, settings.path))
+    try:
+        return last_messages(cluster, source.all_topics, count)
+    except KafkaUnavailableError as error:
+        raise CommandError(f"source.kafka: {error}", ExitCode.SOURCE) from error
+
+
+def trial_of(settings: Settings) -> Trial:
+    """What tries messages as a job reads them."""
+    readings = settings.readings
+    if readings is None:
+        raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+    source = settings.source
+    if source is not None and source.section is None and not are_messages(source.format, readings):
+        readings.check_columns()  # as a run does
+    group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
+    return Trial(readings, settings.slots.timezone, group, schemas_of(settings))
+
+
+def schemas_of(settings: Settings) -> SchemaLookup | None:
+    """Where the schemas of messages are; ``None`` where their payloads name none."""
+    kafka = None if settings.source is None else settings.source.kafka
+    if settings.readings is None or settings.readings.payload != "avro" or kafka is None or kafka.registry is None:
+        return None
+    from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
+
+    return RegistrySchemas(kafka.registry.url, located(kafka.registry.options, settings.path))
+
+
+def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
+    """Try messages by a settings file, print what became of each, return the exit code."""
+    if (given is None) == (from_topic is None):
+        raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
+    settings = read_settings(path)
+    trial = trial_of(settings)
+    messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
+    try:
+        tried = [_with_lines(*pair) for pair in zip(trial.of(messages), messages.payloads, strict=True)]
+    except SourceAwayError as error:
+        raise CommandError(f"source.kafka.registry: {error}", ExitCode.SOURCE) from error
+    if as_json:
+        print_json([asdict(one) for one in tried])
+    else:
+        show_tried(results(), tried, settings)
+    return ExitCode.OK if any(one.readings for one in tried) else ExitCode.SOURCE
+
+
+def _with_lines(one: Tried, payload: bytes | None) -> Tried:
+    """The same with what to do where a payload is malformed because it has a document in each line."""
+    lines = [line for line in (payload or b"").splitlines() if line.strip()]
+    is_malformed = (one.rejected or "").startswith(RejectReason.MALFORMED_ROW.value)
+    if not is_malformed or not lines[1:] or not all(map(_is_document, lines[:_TRIED_LINES])):
+        return one
+    hint = "where a payload has a document in each, set readings.payload: ndjson; where each is a message, give --lines"
+    return replace(one, rejected=f"{one.rejected}; it has {plural(len(lines), 'line')}: {hint}")
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+#: Readings of one message that are printed.
+_SHOWN_READINGS = 10
+
+
+def show_tried(console: Console, tried: Sequence[Tried], settings: Settings) -> None:
+    """Print what became of messages."""
+    readings = settings.readings or Readings.model_construct()
+    unit = settings.states.unit
+    labels = settings.space.labels
+    for number, one in enumerate(tried, 1):
+        heading(
+            console, f"Message {number}" + (f" of {one.topic}" if one.topic else "") + f", {plural(one.size, 'byte')}"
+        )
+        rows: list[tuple[str, str]] = []
+        for series, instant, value in one.readings[:_SHOWN_READINGS]:
+            bin_ = labels[int(settings.space.encode(np.array([value]))[0])]
+            rows.append(("reading", f"{series}  {instant}  {value:g}{f' {unit}' if unit else ''}  (bin {bin_})"))
+        if len(one.readings) > _SHOWN_READINGS:
+            rows.append(("", f"and {len(one.readings) - _SHOWN_READINGS:,} more"))
+        if one.passed is not None:
+            rows.append(("passed over", one.passed))
+        if one.rejected is not None:
+            rows.append(("rejected", one.rejected))
+        facts(console, rows)
+    heading(console, "For the operator only, not to be published")
+    found = sum(len(one.readings) for one in tried)
+    passed, lost = sum(one.passed is not None for one in tried), sum(one.rejected is not None for one in tried)
+    paragraph(
+        console,
+        f"{plural(len(tried), 'message')}: {plural(found, 'reading')}, {passed:,} passed over, {lost:,} rejected. "
+        + ("Names become pseudonyms in a run. " if readings.pseudonyms is not None else "")
+        + "A counter is shown as it stands; a run takes what it rises in a slot. "
+        + "Nothing was charged or published, and no ledger was opened.",
+    )
