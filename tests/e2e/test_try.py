@@ -26,7 +26,7 @@ def test_the_last_messages_of_a_topic_are_tried_and_no_group_is_left(kafka: Kafk
         tmp_path,
         [],
         source={"kafka": {"servers": kafka.servers, "topics": [topic, empty]}},
-        readings={"series": "id", "time": "ts", "value": "w"},
+        readings={"each": "payload", "series": "id", "time": "ts", "value": "w"},
         rejects=None,
         sink=None,
     )
