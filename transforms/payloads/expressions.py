@@ -22,6 +22,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,10 @@ from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.mappings import Constant, Readings
 from ...schemas.settings.recipes import RECIPES
-from ..common.batches import Ints
 from .columns import Rows
 from .messages import Messages, instant_of, last_header, text_of, topics, whole_text
 from .parsing import Parsed, parse_json, parse_json_text
-from .units import FIELDS, converted, differing
+from .units import FIELDS, converted, plain
 
 CASES = Path(__file__).with_name("expression_cases.yaml")
 
@@ -346,28 +346,23 @@ class Expressions:
 
     def _made(self, messages: Messages, documents: Parsed, beside: dict[int, dict[str, Any]]) -> Rows:
         bad, whose, parts = dict(documents.bad), list[int](), list[list[Any]]()
-        objects, said = list[tuple[Any, ...]](), list[int]()
         interpreter, visit, tree = self._interpreter, self._interpreter.visit, self._parts
-        payloads, passed = messages.payloads, 2
+        payloads, value = messages.payloads, 2
         for number, document in zip(documents.message, documents.values, strict=True):
             interpreter.left = _STEPS + STEPS_A_BYTE * len(payloads[number] or b"")
             try:
                 scopes = list(self._scopes({"payload": document, **beside[number]}))
-                found = [visit(tree, one) for one in scopes]
-                if not self._has_units and len(scopes) > 1:
-                    objects += [self._saying(one) for one in scopes]
-                    said += [number] * len(scopes)
+                found = [one for one in (visit(tree, scope) for scope in scopes) if one[value] is not _PASSED]
+                differ = not self._has_units and len(scopes) > 1 and self._differ(scopes)
             except Exception:  # noqa: BLE001 - whatever it raises is about this document alone, and may quote it
                 bad.setdefault(number, RejectReason.MALFORMED_ROW)
                 continue
-            found = [one for one in found if one[passed] is not _PASSED]
+            if differ:
+                bad.setdefault(number, RejectReason.MIXED_UNITS)
+                continue
             parts += found
             whose += [number] * len(found)
-        mixed = self._mixed(objects, np.array(said, dtype=np.int64)) if objects else set[int]()
-        for number in sorted(mixed):
-            bad.setdefault(number, RejectReason.MIXED_UNITS)
-        rows = self._in_one_unit(whose, parts, bad)
-        return rows.without(np.isin(rows.message, sorted(mixed))) if mixed else rows
+        return self._in_one_unit(whose, parts, bad)
 
     def _scopes(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """What the expressions of each reading begin at."""
@@ -400,24 +395,21 @@ class Expressions:
             bad.setdefault(number, RejectReason.MIXED_UNITS)
         return rows.without(other)
 
-    def _saying(self, scope: dict[str, Any]) -> tuple[Any, ...]:
-        """The objects around a value, any of which may say a unit."""
-        return (scope["it"], scope.get("each"), *(self._interpreter.visit(one, scope) for one in self._holders))
-
-    def _mixed(self, objects: list[tuple[Any, ...]], message: Ints) -> set[int]:
-        """The messages whose readings say different units.
+    def _differ(self, scopes: list[dict[str, Any]]) -> bool:
+        """Whether readings of a document say different units.
 
         By a field that is asked for in ``each``, ``of`` or ``where``, one that says nothing is of the unit of the
         others; one that ``series`` names may differ.
         """
-        found = set[int]()
-        for column in zip(*objects, strict=True):
-            found |= differing(column, message, self._apart | self._chosen_by)
-            for name in self._chosen_by:
-                there = [type(one) is dict and one.get(name) is not None for one in column]
-                said = [{name: one[name]} for one, good in zip(column, there, strict=True) if good]
-                found |= differing(said, message[np.array(there, dtype=np.bool_)])
-        return found
+        visit = self._interpreter.visit
+        saying = ([one["it"], one.get("each"), *(visit(holder, one) for holder in self._holders)] for one in scopes)
+        for objects in zip(*saying, strict=True):
+            dicts = [one if type(one) is dict else {} for one in objects]
+            for name in FIELDS.intersection(chain.from_iterable(dicts)) - self._apart:
+                said = {plain(one.get(name)) for one in dicts}
+                if len(said - {None} if name in self._chosen_by else said) > 1:
+                    return True
+        return False
 
 
 def _spread(found: Any) -> Sequence[Any]:

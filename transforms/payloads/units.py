@@ -5,8 +5,6 @@ units is no series of readings: OCPP sends volts, amperes and watt-hours in one 
 
 >>> power_of_ten("W", "kW"), power_of_ten("GJ", "GJ"), power_of_ten("V", "kW")
 (-3, 0, None)
->>> differing([{"v": 1, "unit": "W"}, {"v": 230, "unit": "V"}, {"v": 2, "unit": "W"}], np.array([0, 0, 1]))
-{0}
 >>> scaled("12.3", 3)
 '12.3e3'
 """
@@ -14,15 +12,13 @@ units is no series of readings: OCPP sends volts, amperes and watt-hours in one 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from decimal import Decimal
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import orjson
 
-from ..common.batches import Bools, Ints
+from ..common.batches import Bools
 from .columns import LONGEST_TEXT
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,9})?")
@@ -54,25 +50,6 @@ def power_of_ten(given: str, wanted: str) -> int | None:
         return 0
     (one, power), (other, least) = UNITS.get(given, ("", 0)), UNITS.get(wanted, ("?", 0))
     return power - least if one == other else None
-
-
-def differing(objects: Sequence[Any], message: Ints, named: Collection[str] = ()) -> set[int]:
-    """The messages whose objects say different units; one that says none differs from one that does.
-
-    Args:
-        objects: elements of arrays, n of them.
-        message: the number of each one's message, shape (n,).
-        named: fields that the settings read themselves, which may differ.
-    """
-    kept: Sequence[dict[Any, Any]] = objects
-    if set(map(type, objects)) - {dict}:
-        kept = [one if type(one) is dict else {} for one in objects]
-    found: set[int] = set()
-    for name in FIELDS.difference(named).intersection(chain.from_iterable(kept)):
-        pairs = set(zip(message.tolist(), [plain(one.get(name)) for one in kept], strict=True))
-        numbers, counts = np.unique([number for number, _ in pairs], return_counts=True)
-        found.update(numbers[counts > 1].tolist())
-    return found
 
 
 def plain(unit: Any) -> Any:
