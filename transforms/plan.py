@@ -43,8 +43,8 @@ from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import MOST_ERROR, MOST_WINDOWS, Accepted, Mechanism, Settings, label_model, read_roster
-from ..schemas.settings.mappings import Constant
 from ..schemas.settings.model import STAND_IN, Bounds, EstimatedModel
+from ..schemas.settings.readings import Constant
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress

@@ -22,7 +22,7 @@ from rich.console import Console
 from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings, read_roster, read_settings
-from ...schemas.settings.mappings import Constant
+from ...schemas.settings.readings import Constant
 from ...schemas.slots import Schedule, format_duration, format_instant, time_zone
 from ...transforms.common.batches import Floats, Ints, reading_columns
 from ...transforms.formats.rows import Decoded

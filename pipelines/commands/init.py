@@ -34,7 +34,7 @@ from ...schemas.settings.base import OPEN, SettingsError
 from ...schemas.settings.connectors import KafkaSource
 from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
 from ...schemas.settings.job import Settings, load_settings
-from ...schemas.settings.mappings import Constant, Readings
+from ...schemas.settings.readings import Constant, Readings
 from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ..connectors.job_io import JobPath, check_output, job_paths

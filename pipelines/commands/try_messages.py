@@ -20,7 +20,7 @@ from ...schemas.files import FileError, read_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_settings
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.readings import Readings
 from ...schemas.settings.secrets import located
 from ...schemas.slots import parse_instant
 from ...transforms.payloads.avro import SchemaLookup

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Payload, Readings
+from ...schemas.settings.readings import Payload, Readings
 from ...schemas.settings.recipes import RECIPES, Recipe
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.decoder import PayloadDecoder, parser_of, shown

@@ -2,7 +2,7 @@
 
 ``job``, ``gateway``
     the two documents
-``connectors``, ``mappings``, ``model``
+``connectors``, ``readings``, ``model``
     sections of a job: sources and sinks, the columns or expressions of a reading, models that a job estimates
 ``recipes``
     how to read the messages of platforms and devices that are known by name

@@ -44,11 +44,11 @@ from ..states import StateSpace
 from .base import Document, Duration, Instant, Length, Name, Number, Positive, Section
 from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .connectors import FileSink, FileSource
-from .mappings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
-from .mappings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
-from .mappings import RecipeName
 from .model import STAND_IN, Estimate, EstimatedModel
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
+from .readings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
+from .readings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
+from .readings import RecipeName
 
 #: Endings by which a settings file is told from other files.
 SETTINGS_ENDINGS = (".json", ".yaml", ".yml")

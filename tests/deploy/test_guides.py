@@ -17,7 +17,7 @@ import yaml
 
 from quiltstream.schemas.settings.connectors import FileSink, FileSource
 from quiltstream.schemas.settings.job import Windows
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 
 from ..e2e.processes import accepts, free_ports
 from ..house.pages import blocks

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas, new_client

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.recipes import RECIPES
 from quiltstream.transforms.payloads import PayloadDecoder, expressions
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 
 from ..pipelines.jobs import call, job

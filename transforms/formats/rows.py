@@ -28,7 +28,7 @@ from ...schemas.readings import (
     RejectReason,
 )
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Constant, Readings
+from ...schemas.settings.readings import Constant, Readings
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
 from ...schemas.states import StateSpace

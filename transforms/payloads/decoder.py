@@ -19,7 +19,7 @@ import numpy as np
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
-from ...schemas.settings.mappings import Payload, Readings, check_message
+from ...schemas.settings.readings import Payload, Readings, check_message
 from ...schemas.slots import format_instant
 from ..common.batches import Rejects
 from ..formats.rows import Decoded, RowDecoder

@@ -33,7 +33,7 @@ from jmespath import exceptions, functions, parser, visitor
 
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.mappings import Constant, Readings
+from ...schemas.settings.readings import Constant, Readings
 from ...schemas.settings.recipes import RECIPES
 from .columns import Rows
 from .messages import Messages, instant_of, last_header, text_of, topics, whole_text

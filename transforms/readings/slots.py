@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schemas.readings import GROUPED_READING_SCHEMA, LONGEST_US, READING_SCHEMA
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.readings import Readings
 from ...schemas.slots import SlotGrid, Window, parse_duration
 
 #: Decimal digits that every number of 64 bits holds.

@@ -41,7 +41,7 @@ from ...schemas.files import keep_memory_private
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource, SourceFormat
-from ...schemas.settings.mappings import Readings
+from ...schemas.settings.readings import Readings
 from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
 from ..formats import parquet as parquet_files

@@ -21,7 +21,7 @@ from quiltstream.pipelines.gateway.pseudonyms import TopicNames
 from quiltstream.pipelines.metrics_page import serve_metrics
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.gateway import GatewaySettings, Level
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.sources.files import FileDecoder, ReadReadings
 
 READINGS = Readings(series="id", time="ts", value="kwh")

@@ -21,7 +21,7 @@ from quiltstream.pipelines.init.files import rows_at as look_at
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.formats.avro import MOST_BYTES
 from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles

@@ -25,7 +25,7 @@ import pytest
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.formats import paths
 from quiltstream.transforms.formats.paths import SourceFileError, expand, open_bytes, present
 from quiltstream.transforms.sources.files import ReadReadings

@@ -16,7 +16,7 @@ import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms.formats.rows import Labels, read_values
 from quiltstream.transforms.sources.files import ReadReadings, decoder_of

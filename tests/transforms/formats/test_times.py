@@ -20,7 +20,7 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
-from quiltstream.schemas.settings.mappings import Constant, Readings, check_message
+from quiltstream.schemas.settings.readings import Constant, Readings, check_message
 from quiltstream.transforms.formats.times import LocalClock, TimePattern, TimeReader
 from quiltstream.transforms.sources.files import ReadReadings
 

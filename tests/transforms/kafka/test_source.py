@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.client import Cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Headers, Messages
 

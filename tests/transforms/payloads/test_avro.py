@@ -13,7 +13,7 @@ import fastavro
 import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import SourceAwayError

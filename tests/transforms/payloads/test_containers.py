@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from quiltstream.schemas.settings.base import problems_of
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import Messages
 

@@ -14,7 +14,7 @@ import pytest
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.files import decoder_of
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
-from quiltstream.schemas.settings.mappings import Payload, Readings
+from quiltstream.schemas.settings.readings import Payload, Readings
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Headers, Messages

@@ -11,7 +11,7 @@ from quiltstream.pipelines.runners import new_pipeline, options_of
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.errors import RegistrationConflict

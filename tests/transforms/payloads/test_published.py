@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 
 from .payloads import decode, dumped, messages
 

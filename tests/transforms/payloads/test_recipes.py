@@ -18,7 +18,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.recipes import RECIPES
 from quiltstream.schemas.slots import parse_instant
 from quiltstream.transforms.payloads import PayloadDecoder

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.pvalue import TaggedOutput
 
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.completeness import Punctuation, horizon_of, punctuation_of
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.pubsub import (

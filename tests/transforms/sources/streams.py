@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness import (

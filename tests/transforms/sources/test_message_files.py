@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.pipelines.gateway import Message
 from quiltstream.pipelines.gateway.delivery import FolderDelivery
 from quiltstream.schemas.settings.connectors import FileSource
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.sinks import REJECTS, WriteRows
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles

@@ -24,7 +24,7 @@ from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.connectors import FileSource
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.transforms import PrivateHistograms, ReadingsError
 from quiltstream.transforms.aggregate.rosters import first_sight

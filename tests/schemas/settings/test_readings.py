@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from quiltstream.schemas.settings.base import SettingsError, problems_of
 from quiltstream.schemas.settings.job import EXAMPLE, load_settings
-from quiltstream.schemas.settings.mappings import Readings
+from quiltstream.schemas.settings.readings import Readings
 
 from ...present import present
 

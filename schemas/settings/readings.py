@@ -2,8 +2,8 @@
 
 With ``each`` the source has messages, and the parts of a reading are expressions
 (:mod:`quiltstream.transforms.payloads.expressions` evaluates them); without it they are columns. A recipe
-(:mod:`.recipes`) names such expressions; the settings may say every part otherwise. This module also has what of a
-mapping fits what, and which of it a ledger freezes.
+(:mod:`.recipes`) names such expressions; the settings may say every part otherwise. This module also has what of
+them fits what, and what a ledger freezes.
 """
 
 from __future__ import annotations
