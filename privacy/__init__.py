@@ -14,6 +14,8 @@ What a calibration and its account need is here. The rest is in the folders:
     from histories or released rows to a belief
 ``analysis``
     planning, baselines, the audit by enumeration
+``papers``
+    what the sources have and no job calls
 ``validation``
     checks of plain arguments, the base class of errors
 
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from .models.classes import FiniteClass as FiniteClass
     from .models.classes import MixingBounds as MixingBounds
     from .models.dobrushin import DobrushinBounds as DobrushinBounds
-    from .models.joint_distribution import JointTable as JointTable
     from .models.markov_chain import MarkovChain as MarkovChain
     from .models.periodic import PeriodicChain as PeriodicChain
     from .models.serialisation import belief_from_dict as belief_from_dict

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...privacy.accounting.ledger import Ledger
-from ...privacy.analysis.close_adversaries import slowed
+from ...privacy.analysis.slower import slowed
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import write_whole

@@ -9,8 +9,8 @@
     group privacy, per-entry privacy, weak correlation
 ``audit``
     the loss of a small chain by enumeration
-``close_adversaries``
-    beliefs near the class
+``slower``
+    beliefs that forget more slowly
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .baselines import gk16 as gk16
     from .baselines import gk16_influence as gk16_influence
     from .baselines import group_dp as group_dp
-    from .close_adversaries import adversary_divergence as adversary_divergence
-    from .close_adversaries import adversary_epsilon as adversary_epsilon
     from .methods import METHODS as METHODS
     from .planning import NotApplicable as NotApplicable
     from .planning import Odds as Odds

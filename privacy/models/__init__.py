@@ -1,4 +1,4 @@
-"""What is believed about the data: chains, classes of chains, networks and tables.
+"""What is believed about the data: chains and classes of chains.
 
 ``belief``, ``serialisation``
     the protocol: what a belief answers; and every kind of belief, from its plain form, with the certificates that a
@@ -10,8 +10,6 @@
     one chain, with one kernel or a kernel for every slot of the day or week
 ``classes``, ``dobrushin``
     classes of chains: finite, by mixing, by start, by intervals, by contraction
-``joint_distribution``
-    any small table, and any discrete network
 """
 
 from __future__ import annotations
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
     from .directions import NotContracting as NotContracting
     from .directions import certify as certify
     from .dobrushin import DobrushinBounds as DobrushinBounds
-    from .joint_distribution import BayesianNetwork as BayesianNetwork
-    from .joint_distribution import JointTable as JointTable
-    from .joint_distribution import NetworkError as NetworkError
     from .markov_chain import ChainError as ChainError
     from .markov_chain import MarkovChain as MarkovChain
     from .markov_chain import smooth_zeros as smooth_zeros

@@ -1,16 +1,11 @@
-"""The Markov Quilt Mechanism of [SWC17], and the influence curves of [BHGKM].
+"""The Markov Quilt Mechanism of [SWC17].
 
 ``influence``
     how much a slot at some distance tells about the state now (Equation 5, Lemma 4.8)
 ``calibration``
     noise by MQMApprox, MQMExact and pairwise quilts
-``network``
-    quilts of a Bayesian network (Algorithm 2)
-``influence_curves``
-    a(b) of chains and of Gaussian series
 
-Sources: Song, Wang and Chaudhuri, "Pufferfish Privacy Mechanisms for Correlated Data" (SIGMOD 2017); Bai et al.,
-"Composition for Pufferfish Privacy".
+Source: Song, Wang and Chaudhuri, "Pufferfish Privacy Mechanisms for Correlated Data" (SIGMOD 2017).
 """
 
 from __future__ import annotations
@@ -33,15 +28,5 @@ if TYPE_CHECKING:
     from .influence import sided_influence as sided_influence
     from .influence import slot_influence as slot_influence
     from .influence import spectral_influence as spectral_influence
-    from .influence_curves import InfluenceCurve as InfluenceCurve
-    from .influence_curves import binary_curve as binary_curve
-    from .influence_curves import composed_points as composed_points
-    from .influence_curves import gaussian_curve as gaussian_curve
-    from .influence_curves import table_curve as table_curve
-    from .network import NetworkCalibration as NetworkCalibration
-    from .network import NetworkQuilt as NetworkQuilt
-    from .network import max_influence as max_influence
-    from .network import network_mqm as network_mqm
-    from .network import network_quilts as network_quilts
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

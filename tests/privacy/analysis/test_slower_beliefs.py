@@ -7,7 +7,7 @@ import pytest
 
 from quiltstream.privacy import DobrushinBounds, Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.accounting.forward_backward import certified
-from quiltstream.privacy.analysis.close_adversaries import slowed
+from quiltstream.privacy.analysis.slower import slowed
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.serialisation import belief_from_dict
 

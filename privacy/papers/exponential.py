@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..mechanisms.discrete_laplace import LARGEST_SCALE, checked_level
+from ..mechanisms.histogram import checked_counts
+from ..mechanisms.sampling import Entropy, laplace_tables, words
 from ..validation import float_above, positive, whole
-from .discrete_laplace import LARGEST_SCALE, checked_level
-from .histogram import checked_counts
-from .sampling import Entropy, laplace_tables, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ExponentialTopK:
     def _rate(self) -> Fraction:
         return self.epsilon / (2 * self.choose)
 
-    def select(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
+    def select(self, counts: ArrayLike, entropy: Entropy = None) -> NDArray[np.int64]:
         """Draw the bins to publish.
 
         Args:

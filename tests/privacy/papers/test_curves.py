@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.quilts.influence_curves import (
+from quiltstream.privacy.papers.curves import (
     binary_curve,
     gaussian_curve,
     table_curve,

@@ -50,8 +50,8 @@ import numpy as np
 
 from ..models.belief import Belief
 from ..models.markov_chain import ChainError, FloatArray, frozen
-from ..validation import a_slot, as_list, number, numbers, positive, whole
-from .influence import SidedInfluence, sided_influence
+from ..quilts.influence import SidedInfluence, sided_influence
+from ..validation import number, numbers, positive, whole
 
 #: Pairs times lags squared of the tables that a curve is read off, at most.
 _MAX_WORK = 2**28
@@ -82,14 +82,9 @@ class InfluenceCurve:
 
     def __post_init__(self) -> None:
         values = numbers("values", self.values)
-        if values.ndim != 1 or not len(values) or np.isnan(values).any() or (values < 0).any():
+        if values.ndim != 1 or not len(values) or not (values >= 0).all() or (values[1:] > values[:-1]).any():
             raise ValueError(
-                "values must be a(1), a(2), ..., each at least 0 and at least one of them: check the curve"
-            )
-        if (values[1:] > values[:-1]).any():
-            at = int(np.flatnonzero(values[1:] > values[:-1])[0]) + 1
-            raise ValueError(
-                f"values: a({at + 1}) is above a({at}), but more slots inside tell no more: take running minima"
+                "values must be a(1), a(2), ..., at least 0 and none above the one before: check the curve"
             )
         object.__setattr__(self, "values", frozen(values))
 
@@ -100,7 +95,6 @@ class InfluenceCurve:
 
     def at(self, slots: int) -> float:
         """a(b); beyond the curve its last value, from above."""
-        slots = whole("slots", slots, "give b, the slots inside the quilt", least=1)
         return float(self.values[min(slots, self.size) - 1])
 
     def best(self, epsilon_dp: float, length: int | None = None) -> tuple[int, float]:
@@ -113,10 +107,8 @@ class InfluenceCurve:
         epsilon_dp = positive("epsilon_dp", epsilon_dp, "give the loss per entry")
         sums = np.arange(1, self.size + 1) * epsilon_dp + self.values
         at = int(np.argmin(sums))
-        if length is not None:
-            length = a_slot("length", length, "give the number of entries, or None", least=1)
-            if length * epsilon_dp <= sums[at]:
-                return length, 0.0
+        if length is not None and length * epsilon_dp <= sums[at]:
+            return length, 0.0
         return at + 1, float(self.values[at])
 
     def epsilon(self, epsilon_dp: float, length: int | None = None) -> float:
@@ -137,12 +129,11 @@ class InfluenceCurve:
         found = (epsilon - self.values) / np.arange(1, self.size + 1)
         best = float(found.max())
         if length is not None:
-            best = max(best, epsilon / a_slot("length", length, "give the number of entries, or None", least=1))
+            best = max(best, epsilon / length)
         if best <= 0:
             raise ChainError(
-                f"a(b) is nowhere below epsilon {epsilon!r} up to b = {self.size}; the least is "
-                f"{float(self.values[-1])!r}: use a longer curve, give the length of the data, or accept a larger "
-                "epsilon"
+                f"a(b) is nowhere below epsilon {epsilon!r} up to b = {self.size}: use a longer curve, give the length "
+                "of the data, or accept a larger epsilon"
             )
         while self.epsilon(best, length) > epsilon:
             best = math.nextafter(best, 0.0)
@@ -153,19 +144,14 @@ class InfluenceCurve:
 
         The sum of eps_l = b_l eps_dp,l + a(b_l), less the sum of a_l, plus the largest a_l: the influence counts once.
         """
-        losses = [positive("releases", one, "give losses per entry") for one in as_list("releases", releases, "losses")]
-        return composed_points([(self.best(one, length), one) for one in losses])
+        return composed_points([(self.best(one, length), one) for one in releases])
 
 
 def composed_points(points: Sequence[tuple[tuple[int, float], float]]) -> float:
     """[BHGKM] Theorem 6.2 for points ((b_l, a(b_l)), eps_dp,l) of one curve."""
-    wanted = "((b, a(b)), loss per entry), one for each release"
-    if not (given := as_list("points", points, wanted)):
+    if not points:
         raise ValueError("points: there is no release to compose: give at least one")
-    try:
-        return math.fsum(slots * loss for (slots, _), loss in given) + max(influence for (_, influence), _ in given)
-    except (TypeError, ValueError):
-        raise TypeError(f"points must be numbers {wanted}: see best") from None
+    return math.fsum(slots * loss for (slots, _), loss in points) + max(influence for (_, influence), _ in points)
 
 
 def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> InfluenceCurve:
@@ -181,7 +167,6 @@ def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> Inf
         ChainError: If a stationary chain is reducible.
     """
     tables = belief if isinstance(belief, SidedInfluence) else sided_influence(belief)
-    size = None if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     if not len(tables.left) or not tables.reach:
         return InfluenceCurve(np.zeros(size or 1), tables.basis)
     lags = min(tables.reach, max(1, math.isqrt(_MAX_WORK // len(tables.left))), size or tables.reach)
@@ -194,6 +179,13 @@ def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> Inf
     if size is not None:
         values = np.pad(values, (0, max(0, size - len(values))), "edge")[:size]
     return InfluenceCurve(values, tables.basis)
+
+
+def largest_curve(curves: Sequence[InfluenceCurve]) -> InfluenceCurve:
+    """The curve of several beliefs held side by side."""
+    size = max(curve.size for curve in curves)
+    values = np.max([np.pad(curve.values, (0, size - curve.size), "edge") for curve in curves], axis=0)
+    return InfluenceCurve(values, curves[0].basis)
 
 
 def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
@@ -277,15 +269,10 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
     gamma = positive("gamma", gamma, "give the largest absolute value")
     delta = positive("delta", delta, "give the width of a region")
     count = round(2 * gamma / delta)
-    if count < 1 or abs(count * delta - 2 * gamma) > _WHOLE * gamma:
+    if not 1 <= count <= _MOST_COORDINATES or abs(count * delta - 2 * gamma) > _WHOLE * gamma:
         raise ValueError(
-            f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions: "
-            f"use for example {2 * gamma / max(1, count)!r}"
-        )
-    if count > _MOST_COORDINATES:
-        raise ValueError(
-            f"delta is {delta!r}, for which [-gamma, gamma] has {count:g} regions, but at most {_MOST_COORDINATES}: "
-            "use a larger one"
+            f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions, at most "
+            f"{_MOST_COORDINATES}"
         )
     size = length if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
     edges = np.linspace(-gamma, gamma, count + 1)

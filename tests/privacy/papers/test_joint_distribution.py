@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.models.joint_distribution import (
+from quiltstream.privacy.papers.joint import (
     JointTable,
     exact_distribution,
     exact_number,

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from quiltstream.privacy.mechanisms.exponential import ExponentialTopK
+from quiltstream.privacy.papers.exponential import ExponentialTopK
 
 from ...depth import examples
-from .test_sampling import exp_minus
+from ..mechanisms.test_sampling import exp_minus
 
 
 def ordered_law(counts: list[int], chosen: tuple[int, ...], rate: Fraction) -> Fraction:

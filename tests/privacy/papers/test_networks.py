@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.models.joint_distribution import BayesianNetwork, log_marginal
-from quiltstream.privacy.quilts.network import max_influence, network_mqm, network_quilts
+from quiltstream.privacy.papers.networks import (
+    BayesianNetwork,
+    log_marginal,
+    max_influence,
+    network_mqm,
+    network_quilts,
+)
 
 from ...depth import examples
 from .. import reference

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, MarkovChain
-from quiltstream.privacy.analysis.close_adversaries import adversary_divergence, adversary_epsilon
-from quiltstream.privacy.models.joint_distribution import JointTable
+from quiltstream.privacy.papers.adversaries import adversary_divergence, adversary_epsilon
+from quiltstream.privacy.papers.joint import JointTable
 
 from ...depth import examples
 from .. import reference
