@@ -24,9 +24,10 @@ from ...schemas.files import is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import SourceFormat
 from ...transforms.common.batches import is_text_type, pc
+from ...transforms.formats.columns import named_once
 from ...transforms.formats.lines import Layout
 from ...transforms.formats.paths import SourceFileError, is_utf8, open_text, present, unlisted
-from ...transforms.formats.rows import MISSING, named_once
+from ...transforms.formats.rows import MISSING
 from ...transforms.readings.tables import rows_of
 from ..errors import CommandError, ExitCode
 from .words import DELIMITERS, FORMATS, PACKED, TIME, literal, quoted

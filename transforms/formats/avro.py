@@ -31,9 +31,9 @@ import pyarrow as pa
 
 from ...schemas.errors import QuiltstreamError
 from ..common.batches import as_floats, finite_float
+from .columns import Columns, RawRows
 from .jsonl import depth_of
 from .paths import SourceFileError
-from .rows import Columns, RawRows
 
 #: Bytes of a block, as they are in the file and unpacked. Writers make blocks of 16 kB to a few MB.
 MOST_BYTES = 1 << 27

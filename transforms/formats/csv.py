@@ -21,9 +21,10 @@ from pyarrow import csv as arrow_csv
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc, whole
+from .columns import Columns, RawRows, named_once
 from .lines import HEAD_BYTES, Layout, LineBlock, line_rows, text_blocks
 from .paths import is_utf8
-from .rows import MISSING, Columns, RawRows, named_once
+from .rows import MISSING
 
 
 def check_delimiter(delimiter: str) -> None:

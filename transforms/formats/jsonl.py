@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
+from .columns import Columns, RawRows
 from .lines import HEAD_BYTES, Layout, line_rows, read_text, text_blocks
 from .paths import SourceFileError, is_text, is_utf8
-from .rows import Columns, RawRows
 
 _LF, _CR, _QUOTE, _OPEN, _CLOSE, _BRACKET = 10, 13, 34, 123, 125, 91
 

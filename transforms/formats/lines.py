@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..common.batches import Ints
+from .columns import RawRows
 from .paths import SourceFileError
-from .rows import RawRows
 
 _BOM = b"\xef\xbb\xbf"
 

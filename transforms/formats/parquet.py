@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..common.batches import is_text_type, whole
+from .columns import Columns, RawRows
 from .paths import SourceFileError, is_local, open_bytes, unopened
-from .rows import Columns, RawRows
 
 #: Row groups up to so many batches are read whole; larger ones batch by batch.
 _WHOLE_BATCHES = 4

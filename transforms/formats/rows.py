@@ -6,12 +6,7 @@ same end bin. Only what is no number at all is a reject, and then by its kind.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,7 +22,6 @@ from ...schemas.readings import (
     READING_SCHEMA,
     RejectReason,
 )
-from ...schemas.settings.base import SettingsError
 from ...schemas.settings.readings import Constant, Readings
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
 from ...schemas.slots import DAY_US, parse_instant
@@ -42,12 +36,12 @@ from ..common.batches import (
     are_long,
     as_floats,
     as_utf8,
-    finite_float,
     is_text_type,
     pc,
     truths,
 )
 from ..readings.slots import Words
+from .columns import Columns, RawRows
 from .paths import is_utf8
 from .times import Order, TimeReader
 
@@ -77,11 +71,6 @@ class PseudonymsOf:
                 self._characters += len(name)
             made.append(known[name])
         return pa.DictionaryArray.from_arrays(names.indices, pa.array(made, pa.utf8()))
-
-
-def constant_names(name: str, rows: int) -> pa.DictionaryArray:
-    """The same name for every row."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array([name], pa.utf8()))
 
 
 def read_names(column: pa.Array, empty: RejectReason) -> tuple[pa.DictionaryArray, list[Problem]]:
@@ -243,33 +232,16 @@ class Labels:
 def _numbered(column: pa.Array) -> pa.Array:
     """A column of labels whose floats are all numbers, of a type that Arrow has dictionaries of."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_decimal(kind):
-        return pa.array([None if one is None else decimal_digits(one) for one in column.to_pylist()], pa.utf8())
-    if not pa.types.is_floating(kind):
+    if not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return column
-    floats = column.cast(pa.float32() if pa.types.is_float16(kind) else kind)
+    floats = column.cast(kind if pa.types.is_float32(kind) else pa.float64(), safe=False)
     # -0.0 is 0
     return pc.if_else(pc.is_nan(floats), pa.scalar(None, floats.type), pc.add(floats, pa.scalar(0.0, floats.type)))
-
-
-def decimal_digits(value: Decimal) -> str:
-    """A decimal number as a label: its digits without zeros at the end, as of 1.0; long ones have those of a float."""
-    if not value.is_finite() or abs(value.adjusted()) > _MOST_DIGITS:
-        return str(finite_float(value))
-    text = f"{value:f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
-
-
-#: Digits of a decimal number, before or behind its mark, that are written out as a label.
-_MOST_DIGITS = 40
 
 
 #: Spellings of a missing value that are no labels; "None" may be one, and a category of any spelling is one.
 _NO_LABEL = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null")
 
-
-#: The longest interval of a label: a longer one has a wrong year.
-LONGEST_INTERVAL_US = 366 * DAY_US
 
 #: The end of the interval of a reading, until the slots are known that it covers.
 UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
@@ -287,156 +259,10 @@ def read_lengths(column: pa.Array) -> Ints:
     seconds, problems = read_values(column)
     for one in problems:
         seconds = np.where(one.rows, 0.0, seconds)
-    return np.rint(np.clip(seconds, 0, LONGEST_INTERVAL_US / 1e5) * 1e6).astype(np.int64)
+    return np.rint(np.clip(seconds, 0, LONGEST_US / 1e5) * 1e6).astype(np.int64)
 
 
 _YEAR_1971_US = parse_instant("1971-01-01")
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that a reading is made of."""
-
-    series: str | None  # column with the series; ``None`` where all rows belong to one
-    times: tuple[str, ...]
-    value: str
-    group: str | None = None
-    until: str | None = None
-    length: str | None = None  # column with what a reading covers
-    rank: str | None = None
-    labels: bool = False  # whether the values are labels, which are text whatever they look like
-
-    @classmethod
-    def of(
-        cls, readings: Readings, group: str | None = None, *, labels: bool = False, words: Words | None = None
-    ) -> Columns:
-        """The columns that the settings name."""
-        readings.check_columns()
-        length = readings.length if readings.length_us is None else None
-        return cls(
-            readings.series if isinstance(readings.series, str) else None,
-            readings.time_columns,
-            readings.value or "",
-            group,
-            until=readings.until,
-            length=length,
-            rank=RANK.name if words is not None and words.rank else None,
-            labels=labels,
-        )
-
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """(setting, column) of each that a setting names, for messages."""
-        named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
-        named += [("readings.value", self.value), ("group_by", self.group)]
-        named += [("readings.until", self.until), ("readings.length", self.length), ("readings.cell", self.rank)]
-        return tuple((setting, column) for setting, column in named if column is not None)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Each column once."""
-        return tuple(dict.fromkeys(column for _, column in self.settings))
-
-
-#: A number, what stands for one, or a date or time in digits or with the name of a month.
-_VALUE = re.compile(
-    r"^[-+]?[.,]?\d|\d[-/.:]\d|^[-+]?(nan|inf|infinity|null|none|na|n/a|true|false)$"
-    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\W+\d",
-    re.IGNORECASE,
-)
-
-
-#: How many names of columns a message shows.
-_SHOWN = 50
-
-
-def missing_column(setting: str, column: str, path: str, available: Sequence[str]) -> str:
-    """The message about a column that is not there.
-
-    The first line of a file without a header is data. If anything in it looks like a value, no name is shown.
-    """
-    then = f"change {setting}"
-    if any(_VALUE.search(name.strip()) for name in available):
-        known = f"{len(available)} column{'' if len(available) == 1 else 's'}, not shown because some look like values"
-        then = f"check that its first line is a header, or {then}"
-    else:
-        shown = available if len(available) <= _SHOWN else get_close_matches(column, available, 3) or available[:_SHOWN]
-        known = ", ".join(map(repr, shown)) or "no columns"
-        mark = next((one for one in ";\t|," if len(available) == 1 and one in available[0]), None)
-        if mark is not None:
-            then = f"set source.delimiter to {json.dumps(mark)}"
-    return f"{setting} names the column {column!r}, which {path} does not have; it has {known}: {then}"
-
-
-def named_once(header: Sequence[str]) -> list[str]:
-    """Names that SQL tells apart, whatever their case, from each other and from ``filename`` and ``line``.
-
-    A missing one is ``column`` and its number; the second of two ends in ``_1``.
-    """
-    made, taken = list[str](), {"filename", "line"}
-    for at, name in enumerate(header):
-        plain = one = name.strip() or f"column{at}"
-        number = 0
-        while one.lower() in taken:
-            number += 1
-            one = f"{plain}_{number}"
-        taken.add(one.lower())
-        made.append(one)
-    return made
-
-
-#: What a column is to be, by the setting that names it.
-_WANTED = {"readings.series": "a name", "readings.value": "a number", "group_by": "a name"}
-
-
-def check_columns(schema: pa.Schema, path: str, columns: Columns) -> None:
-    """See whether the columns of a file are those of the settings, and of types that can be read.
-
-    Raises:
-        SettingsError: they are not; one line for every column.
-    """
-    problems: list[str] = []
-    for setting, name in columns.settings:
-        places = schema.get_all_field_indices(name)
-        if len(places) > 1:
-            problems.append(f"{setting}: {path} has {len(places)} columns {name!r}; rename all but one")
-        elif not places:
-            problems.append(missing_column(setting, name, path, schema.names))
-        elif not _fits(schema.field(places[0]).type, setting, joined=len(columns.times) > 1):
-            problems.append(
-                f"{setting}: the column {name!r} of {path} is of type {schema.field(places[0]).type}, which cannot be "
-                f"read as {_WANTED.get(setting, 'a time')}; name another column or convert it"
-            )
-    if problems:
-        raise SettingsError(problems)
-
-
-def _fits(kind: pa.DataType, setting: str, *, joined: bool) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if is_text_type(kind):
-        return True
-    if _WANTED.get(setting) == "a name":
-        return pa.types.is_integer(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if setting in ("readings.value", "readings.cell", "readings.length"):
-        return number or pa.types.is_null(kind) or (setting == "readings.length" and pa.types.is_duration(kind))
-    clock = pa.types.is_time(kind) and joined  # a time of the day needs its day
-    return number or clock or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-
-
-@dataclass(frozen=True, slots=True)
-class RawRows:
-    """Rows as a format's parser left them."""
-
-    columns: dict[str, pa.Array]  # arrays by name, n rows each, of any type
-    positions: Ints  # line or row numbers from 1, shape (n,)
-    malformed: Ints  # positions of what could not be parsed, shape (m,)
-
-    @classmethod
-    def lost(cls, malformed: Ints) -> RawRows:
-        """Only malformed lines."""
-        return cls({}, np.empty(0, dtype=np.int64), malformed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,76 +348,67 @@ class RowDecoder:
     def decode(self, raw: RawRows) -> Decoded:
         """Decode some rows; the time this takes in Python does not depend on how many they are."""
         rejects = [Rejects(RejectReason.MALFORMED_ROW, raw.malformed)] if len(raw.malformed) else []
-        rows = len(raw.positions)
+        rows, columns, words = len(raw.positions), self.columns, self._words
         if not rows:
             return Decoded(None, 0, tuple(rejects))
-        names = self.columns
-        series, problems = self._series(raw)
-        times, more = self._instants(raw, series)
-        problems = [*problems, *more]
-        groups, more = self._groups(raw)
-        problems += more
-        values, more = self._read(raw.columns[names.value])
-        marks: list[Problem] = []
-        if self._words is not None and self._words.hold_us is not None:
-            # what is no number ends a hold: it goes on without a value, and is a reject beside that
-            marks = [one for one in more if one.reason in OF_VALUES]
-        problems += more
-        ends, fields, more = self._covering(raw, rows)
-        problems += more
-        if self._at_end and ends:
-            times = times - ends[0].cast(pa.int64()).to_numpy(zero_copy_only=False)
-        if self._words is None:
-            ends, fields = [], []
-        if names.until is not None:
-            until, more = self._times.read([raw.columns[names.until]])
-            problems += more
-            length = until - times
-            problems.append(Problem((length <= 0) | (length > LONGEST_INTERVAL_US), RejectReason.BAD_INTERVAL))
-            ends, fields = [*ends, _utc(until)], [*fields, UNTIL]
+        problems: list[Problem] = []
+
+        def good(found: tuple[Any, list[Problem]]) -> Any:
+            problems.extend(found[1])
+            return found[0]
+
+        series = good(self._series(raw))
+        times = good(self._instants(raw, series))
+        schema, arrays = READING_SCHEMA, list[pa.Array]()
+        if columns.group is not None:
+            schema = GROUPED_READING_SCHEMA
+            arrays.append(good(read_names(raw.columns[columns.group], RejectReason.GROUP_CONFLICT)))
+        value = raw.columns[columns.value]
+        values, of_values = read_values(value, self._scale) if self._labels is None else self._labels.read(value)
+        problems += of_values
+        if (length := self._length(raw, rows)) is not None:
+            problems.append(Problem((length <= 0) | (length > LONGEST_US), RejectReason.BAD_INTERVAL))
+            times = times - length if self._at_end else times
+            if words is not None:
+                schema = schema.append(LENGTH)
+                arrays.append(pa.array(length).view(LENGTH.type))
+        if columns.rank is not None:
+            ranks, broken = read_values(raw.columns[columns.rank])
+            problems += [Problem(one.rows, RejectReason.MALFORMED_ROW) for one in broken]
+            schema = schema.append(RANK)
+            arrays.append(pa.array(np.clip(np.nan_to_num(ranks), -(2.0**62), 2.0**62).astype(np.int64)))
+        if columns.until is not None:
+            until = good(self._times.read([raw.columns[columns.until]]))
+            bad = (until <= times) | (until - times > LONGEST_US)
+            problems.append(Problem(bad, RejectReason.BAD_INTERVAL))
+            schema = schema.append(UNTIL)
+            arrays.append(_utc(until))
+        # what is no number ends a hold: it goes on without a value, and is a reject beside that
+        marks = OF_VALUES if words is not None and words.hold_us is not None else frozenset[RejectReason]()
         keep = np.ones(rows, dtype=np.bool_)
         for bad, reason in first_of_each_row(problems):
             rejects.append(Rejects(reason, raw.positions[bad]))
-            if reason not in {one.reason for one in marks}:
+            if reason in marks:
+                values = np.where(bad, np.nan, values)
+            else:
                 keep &= ~bad
-        for one in marks:
-            values = np.where(one.rows, np.nan, values)
-        schema = GROUPED_READING_SCHEMA if groups else READING_SCHEMA
-        for field in fields:
-            schema = schema.append(field)
-        arrays = [series, _utc(times), pa.array(values), *groups, *ends]
-        return _decoded(arrays, schema, times, raw.positions, keep, rejects)
+        batch = pa.RecordBatch.from_arrays([series, _utc(times), pa.array(values), *arrays], schema=schema)
+        return _decoded(batch, times, raw.positions, keep, rejects)
 
-    def _covering(self, raw: RawRows, rows: int) -> tuple[list[pa.Array], list[pa.Field], list[Problem]]:
-        """What each row covers and its rank, where the settings have words for them, and what covers nothing."""
-        arrays, fields, problems = list[pa.Array](), list[pa.Field](), list[Problem]()
+    def _length(self, raw: RawRows, rows: int) -> Ints | None:
+        """What each row covers, microseconds, where the settings say it."""
         if self._length_us is not None:
-            length: Ints | None = np.full(rows, self._length_us, dtype=np.int64)
-        else:
-            length = None if self.columns.length is None else read_lengths(raw.columns[self.columns.length])
-        if length is not None:
-            problems.append(Problem((length <= 0) | (length > LONGEST_US), RejectReason.BAD_INTERVAL))
-            arrays.append(pa.array(length).view(LENGTH.type))
-            fields.append(LENGTH)
-        if self.columns.rank is not None:
-            ranks, broken = read_values(raw.columns[self.columns.rank])
-            problems += [Problem(one.rows, RejectReason.MALFORMED_ROW) for one in broken]
-            arrays.append(pa.array(np.clip(np.nan_to_num(ranks), -(2.0**62), 2.0**62).astype(np.int64)))
-            fields.append(RANK)
-        return arrays, fields, problems
-
-    def _read(self, column: pa.Array) -> tuple[Floats, list[Problem]]:
-        if self._labels is not None:
-            return self._labels.read(column)
-        return read_values(column, self._scale)
+            return np.full(rows, self._length_us, dtype=np.int64)
+        return None if self.columns.length is None else read_lengths(raw.columns[self.columns.length])
 
     def _series(self, raw: RawRows) -> tuple[pa.DictionaryArray, list[Problem]]:
-        column = self.columns.series
-        series, problems = (
-            (constant_names(self._constant, len(raw.positions)), [])
-            if column is None
-            else read_names(raw.columns[column], RejectReason.MISSING_SERIES)
-        )
+        column, rows = self.columns.series, len(raw.positions)
+        if column is not None:
+            series, problems = read_names(raw.columns[column], RejectReason.MISSING_SERIES)
+        else:
+            numbers = pa.array(np.zeros(rows, dtype=np.int32))
+            series = pa.DictionaryArray.from_arrays(numbers, pa.array([self._constant], pa.utf8()))
+            problems = []
         return (series if self._pseudonyms is None else self._pseudonyms.of(series)), problems
 
     def _instants(self, raw: RawRows, series: pa.DictionaryArray) -> tuple[Ints, list[Problem]]:
@@ -605,32 +422,21 @@ class RowDecoder:
             unset = (times >= 0) & (times < _YEAR_1971_US)
             for one in problems:
                 unset &= ~one.rows  # a row without a time has a meaningless one
-            if unset.any():
-                problems = [*problems, Problem(unset, RejectReason.IMPLAUSIBLE_TIME)]
+            problems = [*problems, Problem(unset, RejectReason.IMPLAUSIBLE_TIME)]
         return times, problems
 
-    def _groups(self, raw: RawRows) -> tuple[list[pa.DictionaryArray], list[Problem]]:
-        if self.columns.group is None:
-            return [], []
-        group, problems = read_names(raw.columns[self.columns.group], RejectReason.GROUP_CONFLICT)
-        return [group], problems
+
+def _decoded(batch: pa.RecordBatch, times: Ints, rows: Ints, keep: Bools, rejects: list[Rejects]) -> Decoded:
+    """The rows that are readings, and the rejects."""
+    if not keep.any():
+        return Decoded(None, 0, tuple(rejects))
+    if keep.all():
+        return Decoded(batch, int(times.min()), tuple(rejects), rows)
+    return Decoded(batch.filter(pa.array(keep)), int(times[keep].min()), tuple(rejects), rows[keep])
 
 
 def _utc(times: Ints) -> pa.Array:
     return pa.array(times).view(pa.timestamp("us", tz="UTC"))
-
-
-def _decoded(
-    arrays: list[Any], schema: pa.Schema, times: Ints, positions: Ints, keep: Bools, rejects: list[Rejects]
-) -> Decoded:
-    """The rows that are readings, and the rejects."""
-    if not keep.any():
-        return Decoded(None, 0, tuple(rejects))
-    if not keep.all():
-        kept = pa.array(keep)
-        arrays = [array.filter(kept) for array in arrays]
-        times, positions = times[keep], positions[keep]
-    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), int(times.min()), tuple(rejects), positions)
 
 
 def first_of_each_row(problems: list[Problem]) -> list[Problem]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ..common.batches import Bools, finite_float
+from ..formats.columns import RawRows
 from ..formats.paths import is_text
-from ..formats.rows import RawRows
 
 #: Longer texts of times and values are none.
 LONGEST_TEXT = 100

@@ -29,8 +29,8 @@ import pyarrow as pa
 
 from ...schemas.settings.base import SettingsError
 from ..common.batches import Ints, whole
+from ..formats.columns import RawRows, named_once
 from ..formats.paths import SourceFileError
-from ..formats.rows import RawRows, named_once
 from .row_wise import NEEDED, check_plan, check_tree, columns_in, nodes
 
 MACROS = Path(__file__).with_name("macros.sql")

@@ -27,9 +27,9 @@ from ..formats import avro as avro_files
 from ..formats import csv as csv_files
 from ..formats import jsonl as json_files
 from ..formats import parquet as parquet_files
+from ..formats.columns import Columns, RawRows
 from ..formats.lines import Layout, read_text, text_blocks
 from ..formats.paths import SourceFileError, open_bytes, open_text
-from ..formats.rows import Columns, RawRows
 from .meters import check_xml, cim, telegram, telegrams
 
 _UTC = pa.timestamp("us", tz="UTC")

@@ -24,6 +24,7 @@ from typing import Any
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
+from ..formats.columns import RawRows
 from ..formats.lines import LONGEST_LINE
 from ..formats.paths import (
     NoRightsError,
@@ -34,7 +35,7 @@ from ..formats.paths import (
     stamp_of,
     unlisted,
 )
-from ..formats.rows import Decoded, RawRows
+from ..formats.rows import Decoded
 from .contract import PartitionedSource, Reader, SourceBatch, damaged, source_batch_of
 from .files import FileDecoder
 

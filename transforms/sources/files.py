@@ -45,20 +45,11 @@ from ...schemas.settings.readings import Readings
 from ...schemas.slots import Schedule, SlotGrid, time_zone
 from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
 from ..formats import parquet as parquet_files
+from ..formats.columns import Columns, RawRows, check_columns, named_once
 from ..formats.csv import check_delimiter
 from ..formats.lines import Layout
 from ..formats.paths import SourceFileError, expand, stamp_of, unchanged
-from ..formats.rows import (
-    UNTIL,
-    Columns,
-    Labels,
-    RawRows,
-    RowDecoder,
-    RowReader,
-    check_columns,
-    earliest_of,
-    named_once,
-)
+from ..formats.rows import UNTIL, Labels, RowDecoder, RowReader, earliest_of
 from ..readings.slots import Words, slot_readings
 from ..readings.tables import columns_of, rows_in, rows_of
 

@@ -22,8 +22,9 @@ from ...schemas.settings.base import SettingsError
 from ..common.batches import Rejects
 from ..formats import avro
 from ..formats.avro import KEPT
+from ..formats.columns import Columns, RawRows, check_columns
 from ..formats.paths import open_bytes
-from ..formats.rows import Columns, Decoded, RawRows, RowReader, check_columns
+from ..formats.rows import Decoded, RowReader
 from ..payloads import PayloadDecoder
 from ..payloads.messages import Messages
 from .files import FileDecoder, FileTask

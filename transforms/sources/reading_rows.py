@@ -34,7 +34,7 @@ from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectRe
 from ...schemas.states import StateSpace
 from ..common.batches import ReadingsError, as_floats, finite_float, is_text_type, whole, with_reasons
 from ..formats.paths import is_text
-from ..formats.rows import Labels, decimal_digits
+from ..formats.rows import Labels
 from ..formats.times import TimeReader
 
 LOG = logging.getLogger("quiltstream.rows")
@@ -352,12 +352,10 @@ def _label(value: Any) -> str | None:
         return str(value) if is_text(value) else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if (isinstance(value, Decimal) and value.is_nan()) or _is_absent(value):
         return None
-    number: Any = value
-    if isinstance(value, Decimal):
-        return decimal_digits(value)
-    if isinstance(value, (float, np.floating)) and value == 0:
+    number: Any = finite_float(value) if isinstance(value, Decimal) else value
+    if isinstance(number, (float, np.floating)) and number == 0:
         return _digits(abs(number))  # -0.0 is 0
-    if not isinstance(value, _NO_NUMBERS) and isinstance(value, (Real, np.number, np.bool_)):
+    if not isinstance(number, _NO_NUMBERS) and isinstance(number, (Real, np.number, np.bool_)):
         return _digits(number)
     raise _no_value(value, RejectReason.UNKNOWN_LABEL)
 

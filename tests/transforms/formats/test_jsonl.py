@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.transforms.formats.columns import Columns
 from quiltstream.transforms.formats.lines import Layout
-from quiltstream.transforms.formats.rows import Columns, RowDecoder
+from quiltstream.transforms.formats.rows import RowDecoder
 from quiltstream.transforms.readings.tables import rows_in
 
 from ...depth import examples
