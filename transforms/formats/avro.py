@@ -14,10 +14,8 @@ DataType(date32[day])
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -237,42 +235,28 @@ def _unpacked(codec: str, data: bytes) -> bytes:
     """The data of a block, no more than :data:`MOST_BYTES`."""
     if codec == "null":
         return data
-    if codec == "snappy":
-        # what it says it unpacks to is what memory is taken for; its checksum is behind it
-        size = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(data[: _until(data)]))
-        if size > MOST_BYTES:
-            raise _LargeError
-        found = bytes(pa.decompress(data[:-4], size, codec="snappy", asbytes=True))
-        if zlib.crc32(found).to_bytes(4, "big") != data[-4:]:
-            raise ValueError("a block with another checksum")
-        return found
-    if codec == "zstandard":
-        with pa.input_stream(pa.BufferReader(data), compression="zstd", buffer_size=None) as stream:
-            parts = iter(lambda: stream.read(1 << 20), b"")
-            found = bytearray()
-            while len(found) <= MOST_BYTES and (part := next(parts, b"")):
-                found += part
-    else:
-        unpacker = _CODECS[codec]()
+    if codec == "deflate":
+        unpacker = zlib.decompressobj(-15)
         found = unpacker.decompress(data, MOST_BYTES + 1)
         if not unpacker.eof and len(found) <= MOST_BYTES:
             raise EOFError
+    elif codec == "snappy":
+        # what it says it unpacks to is what memory is taken for; its checksum is behind it
+        until = next((at for at, byte in enumerate(data[:5], 1) if byte < 0x80), 5)  # noqa: PLR2004 - its highest bit
+        size = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(data[:until]))
+        found = b"" if size > MOST_BYTES else bytes(pa.decompress(data[:-4], size, codec="snappy", asbytes=True))
+        if size > MOST_BYTES or zlib.crc32(found).to_bytes(4, "big") != data[-4:]:
+            raise _LargeError if size > MOST_BYTES else ValueError("a block with another checksum")
+    else:
+        with pa.CompressedInputStream(pa.BufferReader(data), _STREAMS[codec]) as stream:
+            found = stream.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
         raise _LargeError
-    return bytes(found)
+    return found
 
 
-def _until(data: bytes) -> int:
-    """Bytes of the number that a block begins with, five at most."""
-    return next((at for at, byte in enumerate(data[:5], 1) if byte < 0x80), 5)  # noqa: PLR2004 - its highest bit
-
-
-_CODECS: dict[str, Callable[[], Any]] = {
-    "deflate": lambda: zlib.decompressobj(-15),
-    "bzip2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(memlimit=1 << 28),
-}
-_KNOWN = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
+_STREAMS = {"zstandard": "zstd", "bzip2": "bz2"}
+_CODECS = ("null", "deflate", "snappy", *_STREAMS)
 
 
 class _File:
@@ -295,8 +279,8 @@ class _File:
 
     def records(self) -> Iterator[tuple[dict[str, Any], int]]:
         """The single values of each record, and the bytes that it has; of arrays and maps no object is made."""
-        if self._codec not in _KNOWN:
-            raise _RefusedError(f"is packed by a codec that is not read; write it with {', '.join(_KNOWN[1:])}")
+        if self._codec not in _CODECS:
+            raise _RefusedError(f"is packed by a codec that is not read; write it with {', '.join(_CODECS[1:])}")
         types, fewest = _measured(self._plain, {})
         if types > _MOST_TYPES:
             raise _RefusedError(_UNBOUNDED)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -354,9 +354,9 @@ def _label(value: Any) -> str | None:
         return None
     number: Any = finite_float(value) if isinstance(value, Decimal) else value
     if isinstance(number, (float, np.floating)) and number == 0:
-        return _digits(abs(number))  # -0.0 is 0
+        number = abs(number)  # -0.0 is 0
     if not isinstance(number, _NO_NUMBERS) and isinstance(number, (Real, np.number, np.bool_)):
-        return _digits(number)
+        return _digits(cast("Any", number))
     raise _no_value(value, RejectReason.UNKNOWN_LABEL)
 
 

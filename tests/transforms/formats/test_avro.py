@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import io
-import lzma
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
@@ -143,10 +142,6 @@ def deflated(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def xzipped(data: bytes) -> bytes:
-    return lzma.compress(data, preset=1)
-
-
 def zstandard(data: bytes) -> bytes:
     return pa.compress(data, codec="zstd", asbytes=True)
 
@@ -159,7 +154,6 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "deflate": deflated,
     "bzip2": bz2.compress,
-    "xz": xzipped,
     "zstandard": zstandard,
     "snappy": snappy,
 }
