@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -154,10 +157,29 @@ def settings_of(folder: Path, readings: Any, **source: Any) -> Path:
     return path
 
 
-def test_a_file_with_another_header_among_many_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("meter,ts,kwh\na,2024-01-01,1\n", encoding="utf-8")
-    (tmp_path / "b.csv").write_text("meter,ts,wh\na,2024-01-01,1\n", encoding="utf-8")
-    call("check", settings_of(tmp_path, PLAIN, csv="*.csv")).ended(2, "'kwh'", "b.csv")
+#: What a job of plain columns imports, from its settings to its readings.
+PLAIN_JOB = """
+import sys
+from pathlib import Path
+from quiltstream.pipelines.runners import read_source
+from quiltstream.schemas.settings.job import Settings
+rows = sum(found.readings.num_rows for _, found in read_source(Settings.read(Path(sys.argv[1]))).decoded())
+print(rows, "duckdb" in sys.modules)
+"""
+
+
+def imported(settings: Path) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PLAIN_JOB, settings], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.night
+def test_plain_columns_are_read_without_duckdb(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"meter": ["a"], "ts": ["2024-01-01"], "kwh": [1.5]}), tmp_path / "a.parquet")
+    plain = settings_of(tmp_path, {"series": "meter", "time": "ts", "value": "kwh"}, parquet="*.parquet")
+    assert imported(plain) == ["1", "False"]
+    queried = settings_of(tmp_path, PLAIN, parquet="*.parquet")
+    assert imported(queried) == ["1", "True"]
 
 
 def test_rejects_of_a_select_are_told_by_reason_file_and_line(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import datetime as dt
 import errno
-import gzip
 import io
 import json
 import os
@@ -282,32 +280,7 @@ def test_a_table_without_rows_is_accepted(tmp_path, format_):
     assert decode(FileSource.model_validate({format_: str(tmp_path / "x")})) == ([], [])
 
 
-def test_gzip_works_for_json_lines_too(tmp_path):
-    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"id":"a","ts":"2013-01-01","kwh":1}\n'))
-    assert decode(FileSource(jsonl=str(tmp_path / "x.jsonl.gz"))) == ([("a", T0, 1.0)], [])
-
-
-TEXT = "Zähler;Zeit;kWh\nhaus-ä;01.03.2024 00:00;1.25\nhaus-ä;01.03.2024 00:30;-0.5\nhaus-ß;01.03.2024 00:00;3\n"
-NAMED: dict[str, Any] = {"series": "Zähler", "time": "Zeit", "value": "kWh", "time_format": "%d.%m.%Y %H:%M"}
-
-
-def read(path: Path, **how: Any) -> tuple[list[tuple[str, float]], list[tuple[str, int]]]:
-    """The names and values of the readings of a file with semicolons, and its rejects."""
-    source = FileSource(csv=str(path), delimiter=";", **how)
-    reading = ReadReadings(source, Readings(**NAMED))
-    rows, rejects = [], []
-    for task in reading.tasks:
-        decoder = reading.decoder.rows()
-        for raw in reading.decoder.raw_rows(task):
-            decoded = decoder.decode(raw)
-            rejects += [(one.reason.value, at) for one in decoded.rejects for at in one.positions.tolist()]
-            if decoded.readings is not None:
-                plain = decoded.readings.to_pydict()
-                rows += list(zip(plain["series"], plain["value"], strict=True))
-    return rows, rejects
-
-
-EXPECTED = [("haus-ä", 1.25), ("haus-ä", -0.5), ("haus-ß", 3.0)]
+TEXT = "id,ts,kwh\nhaus-ä,2024-03-01,1.25\n"
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
@@ -316,44 +289,6 @@ def zipped(members: dict[str, bytes]) -> bytes:
         for name, data in members.items():
             archive.writestr(name, data)
     return made.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("x.csv", TEXT.encode()),
-        ("x.csv", b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()),
-        ("x.csv.gz", gzip.compress(TEXT.encode())),
-        ("x.csv.bz2", bz2.compress(TEXT.encode())),
-        ("x.csv.zst", pa.compress(TEXT.encode(), codec="zstd", asbytes=True)),
-        ("x.csv.zip", zipped({"export/": b"", "export/x.csv": TEXT.encode()})),
-    ],
-    ids=[
-        "plain",
-        "with a mark",
-        "gzip",
-        "bzip2",
-        "zstd",
-        "zip",
-    ],  # gzip holds the time: each worker would make another name of it
-)
-def test_packed_files_are_read_as_their_content_is(tmp_path: Path, name: str, data: bytes) -> None:
-    (tmp_path / name).write_bytes(data)
-    assert read(tmp_path / name) == (EXPECTED, [])
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "windows-1252"])
-def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: Any) -> None:
-    (tmp_path / "x.csv").write_bytes(TEXT.encode(encoding))
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(TEXT.encode(encoding)))
-    assert read(tmp_path / "x.csv", encoding=encoding) == (EXPECTED, [])
-    assert read(tmp_path / "x.csv.gz", encoding=encoding) == (EXPECTED, [])
-
-
-def test_text_in_another_encoding_than_named_breaks_the_file(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_bytes(TEXT.encode("utf-16") + b"\0")
-    with pytest.raises(ValueError, match=r"x\.csv is no text in utf-16; set source\.encoding"):
-        read(tmp_path / "x.csv", encoding="utf-16")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +301,7 @@ def test_text_in_another_encoding_than_named_breaks_the_file(tmp_path: Path) -> 
 def test_an_archive_of_several_files_or_none_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "x.csv.zip").write_bytes(data)
     with pytest.raises(ValueError, match=said):
-        read(tmp_path / "x.csv.zip")
+        decode(FileSource(csv=str(tmp_path / "x.csv.zip")))
 
 
 def test_a_damaged_archive_stops_the_job(tmp_path: Path) -> None:
@@ -374,7 +309,7 @@ def test_a_damaged_archive_stops_the_job(tmp_path: Path) -> None:
     whole[60] ^= 0xFF
     (tmp_path / "x.csv.zip").write_bytes(bytes(whole))
     with pytest.raises(ValueError, match="breaks off or is damaged"):
-        read(tmp_path / "x.csv.zip")
+        decode(FileSource(csv=str(tmp_path / "x.csv.zip")))
 
 
 def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
