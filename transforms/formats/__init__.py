@@ -2,6 +2,8 @@
 
 ``csv``, ``jsonl``, ``parquet``, ``avro``
     one format each, to raw rows
+``columns``
+    the columns that readings are made of, and whether a file has them
 ``rows``, ``times``
     raw rows to readings; event times in any spelling to microseconds
 ``lines``
