@@ -38,6 +38,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.models.markov_chain import ChainError
 from ..schemas.digests import canonical_json
+from ..schemas.digests import digest as digest_of
 from ..schemas.model_file import hash_of_series
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid
@@ -144,6 +145,7 @@ class Registrar:
         row = recorded_rows.find_domain(self.connection, domain.name) or self._make_domain(domain)
         check_parts(self.connection, row)
         recorded = codec.domain_from_row(row)
+        row, domain = self._of_same_values(row, recorded, domain, query.name)
         known_by_job = (plain(domain.belief), domain.model_id)
         # the first where it is none of them, so that the difference is found
         belief = recorded.beliefs.index(known_by_job) if known_by_job in recorded.beliefs else 0
@@ -199,6 +201,30 @@ class Registrar:
         if mode != noise:
             kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
             raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
+
+    def _of_same_values(self, row: Row, recorded: DomainSpec, given: DomainSpec, query: str) -> tuple[Row, DomainSpec]:
+        """Take a job at its word that its readings, derived otherwise, have the values of a query of the domain.
+
+        Of one state process two derivations tell the same, so their losses add as those of two queries do. That the
+        values are the same cannot be seen from the settings: it is a word of the operator, and stays on record with the
+        digest of the derivation. The zone says which slots a day has, and stays as it is.
+        """
+        if not given.same_values_as:
+            return row, given
+        if recorded_rows.query_row(self.connection, row["id"], given.same_values_as) is None:
+            raise StoreError(
+                f"same_values_as names query {given.same_values_as!r}, which domain {given.name!r} does not have on "
+                "record; name a query that ran before, or leave it out"
+            )
+        zone = "timezone"
+        if plain(given.reading) == recorded.reading or given.reading.get(zone) != recorded.reading.get(zone):
+            return row, given
+        new = digest_of(given.reading)
+        said = {(one["query"], json.loads(one["new"])) for one in recorded_rows.events_of(self.connection, row)
+                if one["kind"] == SAME_VALUES}  # fmt: skip
+        if (query, new) not in said:
+            row = record_event(self.connection, row["id"], SAME_VALUES, old=given.same_values_as, new=new, query=query)
+        return row, replace(given, reading=recorded.reading)
 
     def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"
@@ -576,6 +602,10 @@ def _check(domain: DomainSpec, query: QuerySpec) -> None:
 
 #: Kind of the event that keeps an operator's word that two domains share series.
 SHARING = "series-shared"
+
+
+#: Kind of the event that keeps an operator's word that readings which are derived otherwise have the same values.
+SAME_VALUES = "same-values"
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class DomainSpec:
             two chains even over the same bins, and their costs do not compose.
         changes: what joined the belief or followed it since, as on record.
         shares_with: domains over other state processes whose series this one may have, as its job says.
+        same_values_as: query of the domain whose values the readings have, as the job says that derives them otherwise.
     """
 
     name: str
@@ -104,6 +105,7 @@ class DomainSpec:
     reading: dict[str, Any] = field(default_factory=dict)
     changes: tuple[BeliefChange, ...] = ()
     shares_with: tuple[str, ...] = field(default=(), compare=False)
+    same_values_as: str = field(default="", compare=False)
 
     @property
     def total_is_public(self) -> bool:

@@ -619,6 +619,7 @@ def _domain(settings: Settings, model: Model, belief: dict[str, Any]) -> DomainS
         missing=settings.missing_rule,
         reading=_reading(settings),
         shares_with=tuple(settings.shares_series_with),
+        same_values_as=settings.same_values_as or "",
     )
 
 

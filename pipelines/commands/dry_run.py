@@ -138,6 +138,11 @@ def of_units(settings: Settings) -> tuple[str, ...]:
 def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
     """What to look at before a job runs: units, an end that makes no whole window, and one that is yet to come."""
     schedule, grid, found = plan.schedule, plan.grid, [*of_units(settings)]
+    if settings.same_values_as is not None:
+        found.append(
+            f"same_values_as: these readings are taken at your word for the values of query {settings.same_values_as}, "
+            "on record: where they are other values, what both queries tell together is in no account"
+        )
     if schedule.start is None or schedule.stop is None:
         return tuple(found)
     stop = grid.time_of(schedule.covered.stop)

@@ -32,7 +32,7 @@ from ...store.address import StoreAddress
 from ...store.domain_changes import Changed
 from ...store.errors import BudgetRefused, StoreError, UnknownNameError
 from ...store.queries import DomainSummary
-from ...store.registration import SHARING
+from ...store.registration import SAME_VALUES, SHARING
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
 from ...store.verification import Head, Verified
@@ -235,6 +235,8 @@ def _event(event: tuple[str, str | None, str, str, int]) -> str:
         what = f"model estimated for query {query}: model {said['model_id']}"
     elif kind == SHARING:
         what = f"allowed to have series of domain {_plain(new)}, over another state process"
+    elif kind == SAME_VALUES:
+        what = f"query {query} derives the values of query {_plain(old)} otherwise, by derivation {_plain(new)}"
     elif kind in ("belief-joined", "belief-switched"):
         given = ", estimated from the protected series" if said["given_model"] else ""
         since = f", from {said['from']} on" if "from" in said else ""

@@ -342,6 +342,12 @@ class Settings(Document):
         description="other domains of the ledger, over other states, slots or readings, that may have series of this "
         "one; what two domains tell together is in no account",
     )
+    same_values_as: Name | None = Field(
+        default=None,
+        description="query of the same domain, on record, whose values these readings have though another source or "
+        "other settings of readings derive them, as of a history in files that goes on in Kafka; a word that is kept "
+        "on record, and that no account can check",
+    )
     roster: str | RosterFile | RosterColumn | None = Field(
         default=None, description="left out: first sight, which takes existence as public"
     )

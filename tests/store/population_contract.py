@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from quiltstream.schemas.digests import digest
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import Store
-from quiltstream.store.errors import SharedSeries
+from quiltstream.store.errors import RegistrationConflict, SharedSeries, StoreError
 from quiltstream.store.registration import Sharing
 from quiltstream.store.specs import TRANSITIONS, DomainSpec, QuerySpec, Registration
 
@@ -78,6 +79,32 @@ class PopulationContract(OnLedger):
             again = store.register(*named("gas", "m1", "m2", "m9", **changes, shares_with=words))
             assert again == replace(made, fresh=False)
         assert len(store.summary("gas").events) == 2
+
+    def test_readings_derived_otherwise_enter_a_domain_by_a_word_on_record(self, store: Store) -> None:
+        held = store.register(domain(), query())
+        other = {"timezone": held.domain.reading.get("timezone"), "select": "select a as series from files", "scale": 3}
+        other = {name: value for name, value in other.items() if value is not None}
+        second = query("arriving")
+        with pytest.raises(RegistrationConflict, match="readings"):
+            store.register(domain(reading=other), second)
+        with pytest.raises(StoreError, match="same_values_as names query 'gone'"):
+            store.register(domain(reading=other, same_values_as="gone"), second)
+        assert store.registered("homes", "arriving") is None
+        given = domain(reading=other, same_values_as="weekly")
+        assert store.rehearse(given, second).fresh
+        assert store.summary("homes").events == ()
+        made = store.register(given, second)
+        assert made.fresh
+        assert made.domain.reading == held.domain.reading
+        assert store.register(given, second) == replace(made, fresh=False)
+        ((kind, name, old, new, _),) = store.summary("homes").events
+        assert (kind, name, old) == ("same-values", "arriving", '"weekly"')
+        assert new == f'"{digest(other)}"'
+        with pytest.raises(RegistrationConflict, match="readings"):
+            store.register(domain(reading=other), second)
+        zoned = domain(reading=other | {"timezone": "Asia/Tokyo"}, same_values_as="weekly")
+        with pytest.raises(RegistrationConflict, match=r"slots\.timezone"):
+            store.register(zoned, second)
 
     def test_series_of_another_domain_join_by_no_roster(self, store: Store) -> None:
         held = store.register(domain(), query())

@@ -99,3 +99,23 @@ def test_the_unaccounted_joint_loss_of_two_processes_is_reported_everywhere(fold
         "both": [{"domain": "streets", "series": 6, "declared": True}],
         "streets": [{"domain": "both", "series": 6, "declared": True}],
     }
+
+
+def test_a_second_source_of_the_same_values_enters_by_a_word_on_record(tmp_path: Path) -> None:
+    """The history in a file with plain columns goes on in a file of another layout."""
+    made = job(tmp_path / "job", readings(days=7), privacy={"epsilon": 1.0, "budget": 3.0})
+    call("run", made.settings).ended(0)
+    lines = ["id;at;w", *(f"{m};{t.replace('-03-', '-04-')};{v * 2000}" for m, t, v in readings(days=7))]
+    (made.folder / "later.csv").write_text("\n".join(lines), encoding="utf-8")
+    select = {"select": 'select id as series, "at" as time, num(w) as value from files', "unit": "W", "scale": 1}
+    again = {
+        "source": {"csv": "later.csv", "delimiter": ";"}, "readings": select, "query": "later",
+        "windows": {"size": "7d", "start": "2024-04-01", "stop": "2024-04-08"},
+    }  # fmt: skip
+    call("run", settings(made.folder, "refused", **again)).ended(4, "domain 'streets': readings")
+    call("run", settings(made.folder, "unknown", **again, same_values_as="none")).ended(4, "same_values_as names query")
+    word = settings(made.folder, "later", **again, same_values_as="daily")
+    call("run", "--dry-run", word).ended(0, "taken at your word for the values of query daily")
+    call("run", word).ended(0)
+    said = "query later derives the values of query daily otherwise"
+    call("ledger", "show", made.folder / "ledger.db").ended(0, said)
