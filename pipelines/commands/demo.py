@@ -197,7 +197,7 @@ def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
             "habits": habits_told(cover, plan.space),
             "a new home": of_a_new_series(cover),
             "on the feeder": f"{lost} of the 30 homes lose more than 1 by their own chains",
-            **{name: f"of the history {said}" for name, said in said_of(cover["checks"])},
+            **{name: f"of the history {said}, given the kind of each day" for name, said in said_of(cover["checks"])},
             "noise": f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
             f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}",
             "at least": f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "

@@ -28,9 +28,9 @@ def show(console: Console, fitted: Fitted) -> None:
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
     interval = "" if model.interval_us is None else format_duration(model.interval_us)
     if "rhythm" in found:
-        _show_rhythm(console, model, interval)
+        _show_rhythm(console, model)
     elif "cover" in found:
-        _show_cover(console, model, interval)
+        _show_cover(console, model)
     else:
         _show_pooled(console, model, belief, interval)
     said = [*origin.notes]
@@ -49,8 +49,7 @@ def show(console: Console, fitted: Fitted) -> None:
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"
         )
-    said.append("this file is an exact statistic of the history; publishing it is a release that no ledger counts")
-    heading(console, "Remember")
+    said.append("all of this is an exact statistic of the history; publishing it is a release that no ledger counts")
     notes(console, said)
 
 
@@ -73,70 +72,48 @@ def of_a_new_series(found: Mapping[str, Any]) -> str:
     """For whom a covering belief holds, in words."""
     rank, n, (low, high) = found["rank"], found["series"], found["range"]
     return (
-        f"exchangeable with the history's {n} loses at most epsilon by its own chain, a smoothed plug-in fitted in the "
-        f"same way, with odds of about {rank}/{n + 1} = {found['probability']:.2f}; for this history the share of such "
-        f"series may be {low:.2f} to {high:.2f}"
+        f"like the history's loses at most epsilon by its own chain, a smoothed plug-in, with odds of about "
+        f"{rank}/{n + 1} "
+        f"= {found['probability']:.2f} (for this history {low:.2f} to {high:.2f})"
     )
 
 
-def _show_cover(console: Console, model: Model, interval: str) -> None:
+def _show_cover(console: Console, model: Model) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
-    rank, n = found["rank"], found["series"]
-    believed = "of the list" if found["belief"] == "series" else "that forgets so fast, also one that changes in time"
-    given = f"; given the kind of day ({found['given']})" if found["given"] else ""
+    given = f", given the kind of day ({found['given']})" if found["given"] else ""
+    kept = "one of the kept chains" if found["belief"] == "series" else "any chain that forgets so fast"
     said = {
         "promise": PROMISE,
-        "chain": f"any {believed}{given}",
         "habits": habits_told(found, model.states),
         "a new series": of_a_new_series(found),
-        "interval": interval,
-        "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
+        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless; {kept}{given}",
     }
     if found["given"].startswith("kinds"):
         said["kinds"] = (
             "thirds estimate a label that is drawn first, the day then following its label's chain: the promise is "
             "given that label, and given the third itself a day is no Markov chain"
         )
-    others = found["others"]
-    if others.get("least") is not None:
-        said["at least"] = (
-            f"below sigma {number(others['least'])} the slowest of the {rank} chains would lose more by counts of "
-            f"every slot; for the list of them {_shown(others['own'])} is enough"
-        )
-    given_by = {"chains": "the list of these chains", "bounds": "bounds on pi_min and gap that hold them"}
-    quilts = [
-        f"{name} {number(others[name])} for {given_by[METHODS[name].reads]}"
-        for name in reversed([*METHODS])
-        if others.get(name) is not None
-    ]
-    if quilts:
-        said["by quilts"] = ", ".join(quilts)
-    facts(console, said | {"model id": model.model_id})
-    _show_table(console, found["table"], rank, n)
-    own = found["own"]
-    chains = f"{own['within']} of the {n} series {_SAID['own'][1]}" if own else ""
-    if own and own["largest"] is not None:
-        chains += f"; the slowest needs sigma {number(own['largest'])}"
-    _show_checks(console, found, chains)
+    facts(console, said)
+    _show_table(console, found["table"], found["rank"], found["series"])
+    _show_checks(console, found)
 
 
 def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
     """Print what each cover of a history of n series costs, with a mark at the chosen rank."""
-    console.print("  Covers of this history: series, odds for a further one, noise (sigma at epsilon 1, endless)")
-    console.print("    series          odds  (range)        contraction class   inside   own chains", soft_wrap=True)
+    console.print("  series     odds for a further one  sigma of the class, of own chains (epsilon 1)", soft_wrap=True)
     for row in table:
         low, high = row["range"]
         mark = ">" if row["rank"] == rank else " "
+        odds = f"{row['probability']:.3f} ({low:.2f} to {high:.2f})"
+        kept = f"{row['rank']}/{n}"
         console.print(
-            f"  {mark} {row['rank']:>3}/{n:<4}  {row['probability']:>10.3f}  ({low:.2f} to {high:.2f})"
-            f"{_shown(row['sigma']):>16}{_shown(row['inside'], 0):>13}{_shown(row['series_sigma']):>13}",
-            soft_wrap=True,
+            f"  {mark} {kept:<8} {odds:<22}{_shown(row['sigma']):>20}{_shown(row['series_sigma']):>16}", soft_wrap=True
         )
 
 
-def _shown(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) -> None:
@@ -169,7 +146,7 @@ def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) 
     )
 
 
-def _show_rhythm(console: Console, model: Model, interval: str) -> None:
+def _show_rhythm(console: Console, model: Model) -> None:
     """Print what such a belief costs, and for whom it holds."""
     found = model.diagnostics["rhythm"]
     facts(
@@ -177,22 +154,18 @@ def _show_rhythm(console: Console, model: Model, interval: str) -> None:
         {
             "promise": PROMISE,
             "chain": f"this one, for every series, with a kernel for each of the {found['slots']} slots of the day",
-            "interval": interval,
-            "noise": f"forward-backward at epsilon 1, endless: sigma {number(found['sigma'])}",
-            "model id": model.model_id,
+            "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless, by forward-backward",
         },
     )
-    _show_checks(console, found, "")
+    _show_checks(console, found)
 
 
-_KNOWING = "lose more than epsilon, for someone who knows the kind of each day, by the stretches of {} that they had"
-
-_SAID: Mapping[str, tuple[str, str]] = {
-    "own": ("own chain", "lose at most epsilon by their own chains"),
-    "rhythm": ("daily rhythm", "lose at most epsilon by their own chains with a kernel for every slot of the day"),
-    "memory": ("two slots", "lose at most epsilon by their own chains with a memory of two slots"),
-    "25 hours": ("25 hours", _KNOWING.format("25 hours")),
-    "week": ("a week", _KNOWING.format("a week")),
+_SAID: Mapping[str, str] = {
+    "own": "own chain",
+    "rhythm": "daily rhythm",
+    "memory": "two slots",
+    "25 hours": "25 hours",
+    "week": "a week",
 }
 
 #: Checks that count who loses more, because they bound the loss from below.
@@ -200,34 +173,31 @@ _FROM_BELOW = frozenset({"25 hours", "week"})
 
 
 def said_of(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the checks found, in words: the richer belief, and who loses more against it."""
-    return [(_SAID[name][0], _said(name, one)) for name, one in found.items()]
+    """What the checks found, in words: the richer belief, who loses more against it, and the largest loss."""
+    return [(_SAID[name], _said(name, one)) for name, one in found.items()]
 
 
 def _said(name: str, found: Mapping[str, Any]) -> str:
     if "skipped" in found:
         return f"not checked: {found['skipped']}"
-    many = found["series"] - found["within"] if name in _FROM_BELOW else found["within"]
-    return f"{many} of the {found['series']} series {_SAID[name][1]}"
-
-
-def _show_checks(console: Console, found: Mapping[str, Any], own: str) -> None:
-    """Print what was checked; ``own`` says what the series lose by their own chains at epsilon 1, if that is known."""
-    checks, checked = found["checks"], found.get("checked", {"epsilon": 1.0})
-    epsilon = checked["epsilon"]
-    at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and its noise, sigma {number(checked['sigma'])}"
-    heading(console, f"The history under richer beliefs, at {at} (exact statistics, which no ledger counts)")
-    if "own" in checked:
-        own = f"{_said('own', checked['own'])}{_most('own', checked['own'])}"
-    lines = [("own chain", own)] if own and (epsilon == 1 or "own" in checked) else []
-    said = zip(checks, said_of(checks), strict=True)
-    facts(console, [*lines, *((label, text + _most(name, checks[name])) for name, (label, text) in said)])
-
-
-def _most(name: str, found: Mapping[str, Any]) -> str:
-    """The largest loss, where a series loses more than epsilon."""
-    if "skipped" in found or found["within"] == found["series"]:
-        return ""
+    n, below = found["series"], name in _FROM_BELOW
+    said = f"{n - found['within']} of {n} above epsilon" if below else f"{found['within']} of {n} within epsilon"
+    if found["within"] == n:
+        return said
     if found["largest"] is None:
-        return "; of the others no bound is known"
-    return f"; the largest loss is at {'least' if name in _FROM_BELOW else 'most'} {found['largest']:.2f}"
+        return f"{said}; of the others no bound is known"
+    return f"{said}; the largest loss is at {'least' if below else 'most'} {found['largest']:.2f}"
+
+
+def _show_checks(console: Console, found: Mapping[str, Any]) -> None:
+    """Print what was checked, and what the series lose by their own chains where that is known."""
+    checked = found.get("checked", {"epsilon": 1.0})
+    epsilon, own = checked["epsilon"], found.get("own")
+    lines = said_of({**({"own": checked["own"]} if "own" in checked else {}), **found["checks"]})
+    if epsilon == 1 and own:
+        # what it knows of own chains is the noise that they need, not what they lose
+        slowest = "" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"
+        lines = [(_SAID["own"], f"{own['within']} of {found['series']} within epsilon{slowest}"), *lines]
+    at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and sigma {number(checked['sigma'])}"
+    heading(console, f"Series of the history under richer beliefs, at {at}; long stretches given the kind of each day")
+    facts(console, lines)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...privacy.accounting.habits import habit_loss
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.analysis.slower import slowed
 from ...privacy.models.markov_chain import ChainError
@@ -209,8 +210,18 @@ def wrong_beliefs(spec: DomainSpec, loss: float, spans: Sequence[tuple[int, int,
     else:
         found += [_slower(spec, factor, spans) for factor in SLOWER]
     mass = math.fsum((stop - start) * density for start, stop, density in spans)
+    found.append(_of_habits(spec, loss, mass))
     found.append(Wrong("a series never changes its state: all slots tell the same", mass))
     return tuple(found)
+
+
+def _of_habits(spec: DomainSpec, loss: float, mass: float) -> Wrong:
+    """What is lost to someone who does not know which chain of the belief a series follows, all held alike."""
+    members = belief_from_dict(spec.belief).members
+    what = "who reads it does not know the habits of the series"
+    if spec.changes or len(members) < 2 or any(one.initial is not None for one in members):  # noqa: PLR2004 - two habits
+        return Wrong(f"{what}: at most Lambda more, which `quiltstream fit` prints", None)
+    return Wrong(f"{what}, which of the {len(members)} chains it is", min(mass, loss + habit_loss(members).most))
 
 
 def _slower(spec: DomainSpec, factor: float, spans: Sequence[tuple[int, int, float]]) -> Wrong:

@@ -345,6 +345,8 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
     rows = pl.read_parquet(tmp_path / "releases.parquet")
     assert all("odds of about 0.71" in text for text in rows["model_provenance"])
+    call("report", made.settings, "-o", tmp_path / "report.html").ended(0)
+    assert "odds of about 0.71" in " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
     assert rows["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
     # all windows of the endless stream together, on a budget of 1
     assert 0.99 < max(rows["loss_after"]) <= 1.0

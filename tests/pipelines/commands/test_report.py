@@ -9,6 +9,7 @@ import base64
 import csv
 import gzip
 import io
+import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,9 @@ import polars as pl
 import pytest
 
 from quiltstream.pipelines import report as command
+from quiltstream.pipelines.report import wrong_beliefs
+from quiltstream.privacy import FiniteClass, MarkovChain
+from quiltstream.privacy.accounting.habits import HABITS, PROMISE
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.roster import Roster
@@ -159,3 +163,19 @@ def test_without_the_extra_the_command_names_the_package_to_install(
 def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> None:
     assert call("report", tmp_path / "absent.db").code == 2
     assert call("report", made.ledger, "--domain", "others").code == 4
+
+
+def test_the_page_says_who_the_attacker_is_and_what_is_not_hidden(made: Made) -> None:
+    text = " ".join(Page(made.page).text.split())
+    assert PROMISE in text
+    assert HABITS in text
+    assert "does not know the habits of the series: at most Lambda more" in text
+
+
+def test_a_list_of_chains_loses_lambda_more_to_who_does_not_know_the_chain() -> None:
+    early, late = MarkovChain([[0.9, 0.1], [0.9, 0.1]]), MarkovChain([[0.1, 0.9], [0.1, 0.9]])
+    spec = replace(domain(DOMAIN, budget=5.0), belief=FiniteClass([early, late]).to_dict())
+    (found,) = (one for one in wrong_beliefs(spec, 0.05, [(0, 2000, 0.05)]) if "habits" in one.what)
+    assert found.loss == pytest.approx(0.05 + math.log(9))
+    (short,) = (one for one in wrong_beliefs(spec, 0.05, [(0, 2, 0.05)]) if "habits" in one.what)
+    assert short.loss == pytest.approx(0.1)  # group privacy
