@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
@@ -94,7 +93,9 @@ class _Lines:
         # between two lines stands "}\n{", which no object or array can contain: one object a line, if their number
         # agrees
         in_order = ((raw[starts] == _OPEN) & (last == _CLOSE)).all()
-        if not in_order or b"\0" in data or not is_utf8(data) or _may_be_deep(raw, starts, ends):
+        if not in_order or b"\0" in data or not is_utf8(data):
+            return None
+        if (ends - starts).max() > _DEEPEST and depth_of(data) > _DEEPEST:
             return None
         schema = self._schema(data[: int(ends[0])])
         if schema is None:
@@ -166,14 +167,6 @@ class _Lines:
             else:
                 row.append("true" if one is True else "false" if one is False else "[]")  # no value and no time either
         return row
-
-
-def _may_be_deep(raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> bool:
-    """Whether a line has so many brackets that it may be nested too deeply."""
-    if (ends - starts).max() <= _DEEPEST:
-        return False
-    opening = (raw == _OPEN) | (raw == _BRACKET)
-    return bool(np.add.reduceat(opening, starts, dtype=np.int64).max() > _DEEPEST)
 
 
 class _Number(str):

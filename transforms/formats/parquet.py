@@ -18,11 +18,11 @@ from .paths import SourceFileError, is_local, open_bytes, unopened
 _WHOLE_BATCHES = 4
 
 
-def open_parquet(path: str, columns: Columns | None) -> pq.ParquetFile:
-    """Open a file for some columns, or for all, to be closed by :func:`close_parquet`.
+@contextmanager
+def opened(path: str, columns: Columns | None = None) -> Generator[pq.ParquetFile]:
+    """A file that is open in the block, for some columns or for all.
 
     It is not mapped into memory: all of it would count as the job's, and a file that is cut off meanwhile would end it.
-
     Pages with checksums are checked against them; without them, damage that still decodes cannot be seen.
 
     Raises:
@@ -32,33 +32,19 @@ def open_parquet(path: str, columns: Columns | None) -> pq.ParquetFile:
         source = pa.OSFile(path) if is_local(path) else pa.PythonFile(open_bytes(path), mode="r")
     except OSError as error:
         raise unopened(path, error) from None
-    try:
-        schema = pq.read_schema(source)
-        # a text that is repeated in every row of a page stands there once, also where it is long
-        names = [one for one in _wanted(schema, columns) if _is_text(schema, one)]
-        source.seek(0)
-        return pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        source.close()
-        raise SourceFileError(
-            f"file {path} is not a whole Parquet file ({type(error).__name__}); write it again, or take it out of "
-            "source.parquet"
-        ) from None
-
-
-def close_parquet(file: pq.ParquetFile) -> None:
-    """Close a file and what it reads from."""
-    file.close(force=True)
-
-
-@contextmanager
-def opened(path: str, columns: Columns | None = None) -> Generator[pq.ParquetFile]:
-    """A file that is open in the block."""
-    file = open_parquet(path, columns)
-    try:
+    with source:
+        try:
+            schema = pq.read_schema(source)
+            # a text that is repeated in every row of a page stands there once, also where it is long
+            names = [one for one in _wanted(schema, columns) if _is_text(schema, one)]
+            source.seek(0)
+            file = pq.ParquetFile(source, read_dictionary=names or None, page_checksum_verification=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise SourceFileError(
+                f"file {path} is not a whole Parquet file ({type(error).__name__}); write it again, or take it out of "
+                "source.parquet"
+            ) from None
         yield file
-    finally:
-        close_parquet(file)
 
 
 def _wanted(schema: pa.Schema, columns: Columns | None) -> list[str]:

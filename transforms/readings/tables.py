@@ -231,9 +231,14 @@ def columns_of(path: str, kind: str, layout: Layout) -> pa.Schema | None:
 
 
 def rows_of(
-    path: str, kind: str, layout: Layout, columns: Columns | None = None, batch_rows: int = 1 << 17
+    path: str,
+    kind: str,
+    layout: Layout,
+    columns: Columns | None = None,
+    batch_rows: int = 1 << 17,
+    groups: tuple[int, int, int] | None = None,
 ) -> Iterator[RawRows]:
-    """The rows of a file: the columns that readings are made of, or all of them.
+    """The rows of a file, or of some row groups of Parquet: the columns that readings are made of, or all of them.
 
     Raises:
         SourceFileError: it cannot be read, or is not of its kind.
@@ -241,8 +246,8 @@ def rows_of(
     """
     if kind == "parquet":
         with parquet_files.opened(path, columns) as file:
-            every = (0, file.metadata.num_row_groups, 0)
-            yield from parquet_files.parquet_rows(file, path, columns, every, batch_rows)
+            some = groups or (0, file.metadata.num_row_groups, 0)
+            yield from parquet_files.parquet_rows(file, path, columns, some, batch_rows)
     elif kind == "avro":
         with open_bytes(path) as stream:
             yield from avro_files.avro_rows(stream, path, columns, batch_rows)

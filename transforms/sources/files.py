@@ -22,7 +22,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
@@ -172,15 +171,11 @@ class FileDecoder:
             pairs = zip(named_once(columns.names), columns.types, strict=True)
             self.select.check(pa.schema([(name, kind) for name, kind in pairs if kind != pa.struct([])]), path)
 
-    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:
-        """Parse a part of the source; of Parquet by the file that is open already, if one is."""
-        if self.format != "parquet":
-            rows = rows_of(task.path, self.format, self._layout, self._wanted, self.batch_rows)
-            yield from self._selected(rows, task.path)
-            return
-        with parquet_files.opened(task.path, self._wanted) if parquet is None else nullcontext(parquet) as file:
-            rows = parquet_files.parquet_rows(file, task.path, self._wanted, task.groups, self.batch_rows)
-            yield from self._selected(rows, task.path)
+    def raw_rows(self, task: FileTask) -> Iterator[RawRows]:
+        """Parse a part of the source."""
+        groups = task.groups if self.format == "parquet" else None
+        rows = rows_of(task.path, self.format, self._layout, self._wanted, self.batch_rows, groups)
+        return self._selected(rows, task.path)
 
     def raw_lines(self, data: bytes, name: str) -> Iterator[RawRows]:
         """Parse whole lines of text, CSV with its header first."""
@@ -344,7 +339,6 @@ class DecodeFiles(beam.DoFn):
         """Make what belongs to the worker."""
         keep_memory_private()
         self._rows = self._decoder.rows()
-        self._open: tuple[str, Any] | None = None
         self._decoded = Metrics.counter(METRICS, DECODED)
         self._rejected = {reason: Metrics.counter(METRICS, counter_name(reason)) for reason in RejectReason}
 
@@ -361,7 +355,7 @@ class DecodeFiles(beam.DoFn):
     def _decode(self, task: FileTask) -> Iterator[Any]:
         if self._decoder.in_order:
             self._rows = self._decoder.rows()
-        batches = map(self._rows.decode, self._decoder.raw_rows(task, self._parquet(task.path)))
+        batches = map(self._rows.decode, self._decoder.raw_rows(task))
         is_small = task.size is not None and task.size <= _SMALL_BYTES
         for decoded in batches if is_small else read_ahead(batches):
             if decoded.rejects:
@@ -373,22 +367,6 @@ class DecodeFiles(beam.DoFn):
             if decoded.readings is not None:
                 self._decoded.inc(decoded.readings.num_rows)
                 yield TimestampedValue(decoded.readings, Timestamp(micros=decoded.earliest_us))
-
-    def _parquet(self, path: str) -> Any:
-        """The open Parquet file of a path: its footer is read once for the parts that come one after another."""
-        if self._decoder.format != "parquet":
-            return None
-        if self._open is None or self._open[0] != path:
-            self.teardown()
-            columns = self._rows.columns if self._decoder.select is None else None
-            self._open = (path, parquet_files.open_parquet(path, columns))
-        return self._open[1]
-
-    def teardown(self) -> None:
-        """Close the file that is open."""
-        if self._open is not None:
-            parquet_files.close_parquet(self._open[1])
-            self._open = None
 
 
 def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -> FileDecoder:

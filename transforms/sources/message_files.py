@@ -67,7 +67,7 @@ class MessageFileDecoder(FileDecoder):
         _check_types(types, path)
         return [FileTask(path)]
 
-    def raw_rows(self, task: FileTask, parquet: Any = None) -> Iterator[RawRows]:  # noqa: ARG002 - the base's signature
+    def raw_rows(self, task: FileTask) -> Iterator[RawRows]:
         """The messages of a file."""
 
         def columns(types: dict[str, Any]) -> Columns:

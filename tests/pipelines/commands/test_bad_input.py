@@ -94,9 +94,9 @@ def test_a_file_that_changes_while_it_is_read_ends_with_exit_code_5(
     made = job(tmp_path)
     rows, path, read = FileDecoder.raw_rows, tmp_path / "readings.csv", list[str]()
 
-    def raw_rows(decoder: FileDecoder, task: FileTask, parquet: Any = None) -> Iterator[Any]:
+    def raw_rows(decoder: FileDecoder, task: FileTask) -> Iterator[Any]:
         read.append(task.path)
-        yield from rows(decoder, task, parquet)
+        yield from rows(decoder, task)
         if len(read) > 1:  # the first is the look before the job
             os.truncate(path, path.stat().st_size - 3)
 
