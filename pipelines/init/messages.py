@@ -331,7 +331,7 @@ def look_at_messages(
     if not len(messages):
         raise CommandError(f"{where}: no message with a payload came: let a device send some{hint}", ExitCode.SOURCE)
     sample = _Sample(messages, timezone, schemas, levels, only)
-    found, questions = _by_recipe(sample, value), list[Question]()
+    found, questions = _by_recipe(sample, value)
     if found is None or found.rank[0] < _FEW * len(messages):
         own, asked = _by_fields(sample, value)
         if own is not None and (found is None or own.rank > found.rank):
@@ -346,40 +346,54 @@ def look_at_messages(
     return _look(found, questions, sample)
 
 
-def _by_recipe(sample: _Sample, wanted: str | None) -> _Outcome | None:
+_Asked = tuple["_Outcome | None", list[Question]]
+
+
+def _by_recipe(sample: _Sample, wanted: str | None) -> _Asked:
     """The recipe that reads most messages; of several the one that names most of their fields."""
-    found = list[tuple[tuple[int, int, int], _Outcome]]()
+    found = list[tuple[tuple[int, int, int], _Outcome, list[Question]]]()
     texts = {one.path for one in sample.leaves if type(one.values[0]) is str}
     for recipe in RECIPES.values():
         # a recipe without topics of its own is told by how its times are written
         alien = "time_unit" in recipe.readings and recipe.readings["time"] in texts
         if any(_is_on(name, recipe.topic) for name in set(sample.topics)) if recipe.topic else not alien:
-            best = sample.best(_completed(sample, recipe, wanted))
+            each = "payload.metrics[]" if "metrics" in recipe.readings["each"] else "payload"
+            series = [{"series": one} for one in sample.series(each)] if "series" in recipe.missing else [{}]
+            best, asked = _chosen(
+                (rank, said, sample.best({"recipe": recipe.name, **said, **one} for one in series))
+                for rank, said in _named(sample, recipe, wanted)
+            )
             if best is not None and best.rank[0] > 0:
                 fit = sample.said.intersection(_WORD.findall(f"{best.readings} {recipe.readings}"))
-                found.append(((best.rank[0], len(fit), best.rank[1]), best))
-    return max(found, key=lambda one: one[0])[1] if found else None
+                found.append(((best.rank[0], len(fit), best.rank[1]), best, asked))
+    return max(found, key=lambda one: one[0])[1:] if found else (None, [])
 
 
-def _completed(sample: _Sample, recipe: Recipe, wanted: str | None) -> Iterator[dict[str, Any]]:
-    """A recipe with what the settings must name, by the fields that messages have."""
-    missing, leaves = recipe.missing, sample.values(wanted)
-    names: list[dict[str, Any]] = [{}]
-    if "value" in missing or wanted is not None:
-        units = {} if "unit" in recipe.readings else {"unit": ""}
-        names = [{"value": f"{one.path} || false"} | (units and _unit(one.name)) for one in leaves]
-    elif "of" in missing:
-        names = [{"of": one} for one in dict.fromkeys(_identifier(leaf.steps[0]) for leaf in leaves)]
-    elif "where" in missing:
+def _named(sample: _Sample, recipe: Recipe, wanted: str | None) -> list[tuple[int, dict[str, Any]]]:
+    """What the settings must name beside a recipe and its series, each with how likely the name is."""
+    leaves = sample.values(wanted)
+    if "value" in recipe.missing or wanted is not None:
+        unit = {} if "unit" in recipe.readings else {"unit": ""}
+        return [(_rank(one.name), {"value": f"{one.path} || false"} | (unit and _unit(one.name))) for one in leaves]
+    if "of" in recipe.missing:
+        return [(_rank(one), {"of": _identifier(one)}) for one in dict.fromkeys(leaf.steps[0] for leaf in leaves)]
+    if "where" in recipe.missing:
         said = {str(one) for leaf in sample.leaves if leaf.name == "resourceName" for one in leaf.values}
-        words = [one for one in sorted(said, key=lambda one: (_rank(one), one)) if _WORDS.fullmatch(one)]
-        names = [{"where": f"resourceName == '{word}'"} for word in words]
-    each = "payload.metrics[]" if "metrics" in recipe.readings["each"] else "payload"
-    series: list[Any] = sample.series(each) if "series" in missing else []
-    for name in names:
-        yield from ({"recipe": recipe.name, **name, "series": one} for one in series)
-        if not series:
-            yield {"recipe": recipe.name, **name}
+        words = sorted(filter(_WORDS.fullmatch, said))
+        return [(_rank(one), {"where": f"resourceName == '{one}'"}) for one in words]
+    return [(0, {})]
+
+
+def _chosen(tried: Iterable[tuple[int, dict[str, Any], _Outcome | None]]) -> _Asked:
+    """Of what may be meant the likeliest by its name, and a question where others are as likely."""
+    good = [(rank, said, one) for rank, said, one in tried if one is not None]
+    least = min((rank for rank, _, _ in good), default=0)
+    good = sorted((one for one in good if one[0] == least), key=lambda one: -one[2].rank[0])
+    if not good:
+        return None, []
+    key = next(iter(good[0][1]), "")
+    answers = tuple((one, "") for one in dict.fromkeys(str(said.get(key)) for _, said, _ in good))
+    return good[0][2], [Question(f"readings.{key}", "which of them is it?", answers)] if len(answers) > 1 else []
 
 
 def _is_on(name: str, form: str) -> bool:
@@ -394,23 +408,22 @@ def _is_on(name: str, form: str) -> bool:
     )
 
 
-def _by_fields(sample: _Sample, wanted: str | None) -> tuple[_Outcome | None, list[Question]]:
+def _by_fields(sample: _Sample, wanted: str | None) -> _Asked:
     """Expressions for the fields that messages have, or for payloads that are numbers, and what is open."""
-    said: dict[str, Any] = {**sample.own, "each": "@", "time": "stamp", "value": "text"}
-    if sample.bodies is None:
-        where = [(f"topic[{at}] == '{one}'", one) for at, words in list(sample.measured.items())[-1:]
-                 for one in sorted(words, key=_rank)][:_ANSWERS] if sample.plain else []  # fmt: skip
-        said |= {"where": where[0][0], **_unit(where[0][1])} if where else {}
-        best = sample.best({**said, "series": one} for one in sample.series("@")) if sample.plain else None
-        open_ = [Question("readings.where", "which of them is it?", tuple((one, "") for one, _ in where))]
-        return best, open_ if len(where) > 1 and _rank(where[0][1]) == _rank(where[1][1]) else []
-    tried = [(leaf, best) for leaf in sample.values(wanted) if (best := _of_leaf(sample, leaf)) is not None]
-    if not tried:
+    if sample.bodies is not None:
+        found = ((leaf, _of_leaf(sample, leaf)) for leaf in sample.values(wanted))
+        return _chosen(
+            (_rank(leaf.name), {"value": one.readings["value"]}, one) for leaf, one in found if one is not None
+        )
+    if not sample.plain:
         return None, []
-    leaf, best = min(tried, key=lambda one: (_rank(one[0].name), -one[1].rank[0]))
-    alike = [(one.readings["value"], unit_of(other.name)) for other, one in tried
-             if _rank(other.name) == _rank(leaf.name) and other.each == leaf.each]  # fmt: skip
-    return best, [Question("readings.value", "which field is it?", tuple(alike))] if len(alike) > 1 else []
+    said = {**sample.own, "each": "@", "time": "stamp", "value": "text"}
+    words = [(_rank(one), {"where": f"topic[{at}] == '{one}'", **_unit(one)})
+             for at in list(sample.measured)[-1:] for one in sample.measured[at]]  # fmt: skip
+    return _chosen(
+        (rank, more, sample.best({**said, **more, "series": one} for one in sample.series("@")))
+        for rank, more in words or [(0, {})]
+    )
 
 
 def _of_leaf(sample: _Sample, leaf: _Leaf) -> _Outcome | None:
@@ -447,7 +460,7 @@ def _look(found: _Outcome, questions: list[Question], sample: _Sample) -> Messag
     apart = apart[:0] if retained and "stamp" in str(whole.time) else apart[apart > 0]
     return MessageLook(
         readings=readings,
-        questions=() if rises else tuple(questions),
+        questions=tuple(questions),
         count=len(sample.messages),
         read=found.read,
         passed=found.passed,

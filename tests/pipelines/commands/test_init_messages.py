@@ -139,6 +139,10 @@ BY_MINUTE: dict[str, tuple[list[Any], dict[str, Any]]] = {
         ],
         {"recipe": "edgex", "where": "resourceName == 'Power'"},
     ),
+    "a recipe with two values that are as likely": (
+        [{"device_id": f"m{at % 2}", "timestamp": NOON_MS + at, "power_a": at, "power_b": 3} for at in range(6)],
+        {"recipe": "aws-iot", "value": "???"},
+    ),
     "phases": (
         [{"id": f"m{at % 2}", "ts": NOON_S + at, "em": {f"L{n}": {"power": at} for n in (1, 2)}} for at in range(6)],
         {"each": "payload", "value": "???", "time": "ts", "series": "id"},
