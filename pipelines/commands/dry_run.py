@@ -664,7 +664,7 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
     origin = plan.model.provenance
     found = [
         f"promise: {PROMISE}",
-        f"habits: {HABITS}",
+        HABITS,
         *(f"belief: {text}" for text in plan.calibration.assumptions),
         f"model: {origin.text}",
         _MISSING[rule].format(gap),
