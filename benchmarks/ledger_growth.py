@@ -5,7 +5,7 @@ a feeder, each with an endless hourly query. Then, until SECONDS have gone:
 
 - 8 processes publish one window a call, each in a domain of its own, and are timed;
 - the ledger grows by the hours of ten years for more feeders. The rows of these are copies of published rows, with
-  names, domains and places of their own: the tables and their indexes have the size of so many feeders. The domains of
+  domains of their own: the tables and their indexes have the size of so many feeders. The domains of
   the writers, which alone are read, are as they were published.
 
 The first writer's domain has ten years of its own where SECONDS allow. The last line has the ratios of the end to the
@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from sample_ledger import HOMES, SPACE, draft, homes, register, servers
 
 from quiltstream.schemas.slots import Schedule, Window
-from quiltstream.store import Registration, Store, tables
+from quiltstream.store import Registration, Store
 
 WRITERS = 8
 WINDOWS = 60
@@ -38,8 +38,6 @@ YEAR = 24 * 365
 YEARS = 10
 BATCH = 24 * 28
 HOURLY = Schedule(size=1, every=1, start=0, stop=None)
-
-_COPIED = (tables.charges, tables.releases)
 
 
 @contextmanager
@@ -131,7 +129,7 @@ class Growth:
         for process in processes:
             process.join()
         self.ends = [end + WARMING + WINDOWS for end in self.ends]
-        windows = int(self.ask("SELECT count(*) FROM quiltstream_charges"))
+        windows = int(self.ask("SELECT count(*) FROM quiltstream_log WHERE key LIKE 'entry/%'"))
         return Row(
             windows,
             self.size(),
@@ -158,33 +156,11 @@ class Growth:
 
     def copy(self) -> None:
         """Copy the first domain's rows for one more feeder."""
-        source, target = "feeder-0", self.held[WRITERS + self.copies].domain.name
+        given = {"source": "feeder-0", "target": self.held[WRITERS + self.copies].domain.name}
         self.copies += 1
-        charges, releases = ([column.name for column in table.c if column.name != "id"] for table in _COPIED)
-        own = {"entry_id": "md5(c.entry_id || :target)", "domain_id": "q.domain_id", "query_id": "q.id"}
+        rows = "seq, key, body, blob FROM quiltstream_log WHERE domain = :source AND seq > 2"
         with self.engine.connect() as connection:
-            given = {"source": source, "target": target}
-            query = "(SELECT q.* FROM quiltstream_queries q JOIN quiltstream_domains d ON d.id = q.domain_id"
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO quiltstream_charges ({', '.join(charges)}) "  # noqa: S608 - names of columns
-                    f"SELECT {', '.join(own.get(name, f'c.{name}') for name in charges)} FROM quiltstream_charges c, "
-                    f"{query} WHERE d.name = :target) q "
-                    "WHERE c.domain_id = (SELECT id FROM quiltstream_domains WHERE name = :source)"
-                ),
-                given,
-            )
-            own = {"query_id": "q.id", "charge_id": "c.id"}
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO quiltstream_releases ({', '.join(releases)}) "  # noqa: S608 - names of columns
-                    f"SELECT {', '.join(own.get(name, f'r.{name}') for name in releases)} "
-                    f"FROM {query} WHERE d.name = :target) q JOIN quiltstream_charges c ON c.query_id = q.id "
-                    f"JOIN {query} WHERE d.name = :source) s ON true "
-                    "JOIN quiltstream_releases r ON r.query_id = s.id AND r.window_start = c.window_start"
-                ),
-                given,
-            )
+            connection.execute(sa.text(f"INSERT INTO quiltstream_log SELECT :target, {rows}"), given)
 
 
 def show(row: Row, copies: int) -> None:

@@ -468,7 +468,7 @@ def run(
     if dry_run:
         from .commands.dry_run import dry
 
-        code = dry(settings, beam_options, **given, live=live, accepted=accepted)
+        code = dry(settings, **given, live=live, accepted=accepted)
     elif live:
         from .live.command import run_live
 

@@ -34,17 +34,17 @@ from ..schemas.settings.model import Estimate
 from ..schemas.slots import Schedule
 from ..store.accounts import ledger_of, priced
 from ..store.address import forget
-from ..store.domain_changes import Estimated
+from ..store.changes import Estimated
 from ..store.errors import BudgetRefused, RegistrationConflict, StoreMissing, UnknownNameError
 from ..store.specs import TRANSITIONS, BeliefChange, BlockToPublish, Noise, NoisyBlock, QuerySpec, Registration
 from ..store.store import Store
-from ..transforms.aggregate.ledger_access import LogWriter
+from ..transforms.aggregate.memory import newest_of
 from ..transforms.formats.paths import SourceFileError
 from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan, open_ledger
 from .commands.fit import model_from_counts, transitions_in
 from .connectors.files import labelled_so_far
 from .errors import CommandError
-from .on_record import Memory, known_history, note_lost_history, series_of
+from .on_record import begin_memory, known_history, note_lost_history, series_of
 from .preflight import Way, Word
 
 
@@ -255,7 +255,7 @@ def _drawn(
     settings: Settings, before: Plan, counting: QuerySpec, way: Way, word: Word
 ) -> tuple[Registration, NoisyBlock]:
     """Put the table on record, once what is known of the ledger's history was looked at as before any charge."""
-    memory, address, window = Memory(settings), before.address, counting.schedule.covered
+    address, window = before.address, counting.schedule.covered
     roster = read_roster(settings, grouped=False)
     # not while the ledger is locked
     counts = transitions_in(settings, window.start, window.stop, () if roster is None else roster.series)
@@ -266,12 +266,12 @@ def _drawn(
         forget(address)
     with Store(address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown, lost = known_history(settings, memory, ids, history_lost=word.history_lost)
+    unknown, lost = known_history(settings, ids, history_lost=word.history_lost)
     with Store(open_ledger(address)) as store:
         held = store.register(before.domain, counting)
         if unknown.names or lost or word.emptied:
             note_lost_history(before, unknown)
-        memory.note(store, counting.name, held, underway=True)
+        memory = begin_memory(settings, store)
 
         def draw() -> NoisyBlock:
             noisy = release_counts_at(
@@ -281,7 +281,7 @@ def _drawn(
             return NoisyBlock(held.query.roster.shard_keys(0, 1), nothing, noisy.table)
 
         (record,) = store.publish(held, [BlockToPublish(window, 0, draw)])
-        LogWriter(memory.log(here=True), store).append(held, [record])  # before anything follows from it
+        memory.note(store, before.domain.name, newest_of(held, [record]))  # before anything follows from it
     if record.block is None:
         raise _nothing("the budget does not allow the counts")
     return held, record.block

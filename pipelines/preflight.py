@@ -20,7 +20,7 @@ from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan
 from ..transforms.plan import Plan, ledger_address
 from .connectors.job_io import check_apart
-from .on_record import Memory, Unknown, check_ledger, known_history, with_ledger
+from .on_record import Unknown, check_ledger, known_history, memory_of, with_ledger
 from .runners import options_of, runner_name
 
 
@@ -74,7 +74,6 @@ class Preflight:
     settings: Settings  # with the name of their ledger, where there is one
     plan: Plan
     source: Any
-    memory: Memory  # what is remembered of the ledger
     unknown: Unknown  # releases of the sink that are not on record, and that the operator gave up
     lost: str | None  # what is wrong with the ledger, by what is remembered of it
     emptied: bool  # whether it was made just now in the place of one that was emptied
@@ -107,10 +106,10 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
         settings, made = with_ledger(settings, history_lost=word.history_lost)
         plan, emptied = replace(plan, address=ledger_address(settings)), emptied or made
     way.make_places(settings)
-    memory = Memory(settings)
+    memory_of(settings)
     with Store(plan.address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown, lost = known_history(settings, memory, ids, history_lost=word.history_lost, forgiven=word.forgiven)
+    unknown, lost = known_history(settings, ids, history_lost=word.history_lost, forgiven=word.forgiven)
     check_ledger(plan.address)
     way.look_at(settings, source)
-    return Preflight(settings, plan, source, memory, unknown, lost, emptied)
+    return Preflight(settings, plan, source, unknown, lost, emptied)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ class LedgerEntry:
     """One charge or refusal of record. It depends on the public schedule alone, so a list of them may be published.
 
     Attributes:
-        entry_id: random name minted when the entry was committed.
+        entry_id: the first half of ``chain``: a name that no other entry has, in this ledger or another.
         sequence: position in the domain's account, from 1.
         domain: the series that one budget protects.
         query: the named statistic.
@@ -33,9 +33,8 @@ class LedgerEntry:
         mechanism: the mechanism that calibrated the noise; ``none`` for the tests' noise-free rows.
         model_id: digest of the belief.
         given_model: whether the loss holds only given a model estimated from the protected series.
-        row_digest: digest of all that is on record of the entry, hexadecimal; empty for one that is on no record.
-        chain: digest of this entry and all before it in the domain's account, hexadecimal; empty where one entry was
-            read alone.
+        chain: digest of the ledger's log of the domain up to this entry, hexadecimal; empty for one that is on no
+            record.
     """
 
     entry_id: str
@@ -56,8 +55,7 @@ class LedgerEntry:
     mechanism: str
     model_id: str
     given_model: bool
-    row_digest: str = ""
-    chain: str = field(default="", compare=False)
+    chain: str = ""
 
     @property
     def charged(self) -> bool:

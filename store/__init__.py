@@ -2,18 +2,18 @@
 
 ``Store`` registers queries, publishes blocks and answers what is on record; ``StoreAddress`` says where it is.
 
-``store``, ``address``, ``specs``
+``store``, ``address``, ``specs``, ``answers``
     the facade, the URL, and the plain values that go in and out
-``registration``, ``publishing``, ``domain_changes``
-    what writes: a query with its budget, a block with its charge, a belief or a budget that changes
-``recorded_rows``, ``queries``, ``accounts``
-    what reads: rows as they are on record, answers computed from them, the loss of a domain
-``tables``, ``codec``, ``exports``
-    tables and columns, values to and from them, released rows and files for publication
-``connection``, ``sqlite_file``, ``layout``
-    engines, transactions and their errors, the SQLite file and where it may be, the version of the tables
-``integrity``, ``verification``
-    digests checked at each reading, and a whole ledger checked
+``log``, ``domain``
+    two tables and the chain of their rows; a domain, folded from its rows
+``database``, ``engines``, ``files``
+    transactions and what a process knows; engines and their drivers' errors; the SQLite file and where it may be
+``registration``, ``publishing``, ``changes``
+    what writes: a query with its budget and roster, a block with its charge, a belief or a budget that changes
+``accounts``, ``codec``, ``exports``
+    what things cost; values to and from rows; released rows and files for publication
+``verification``
+    a whole ledger checked
 ``errors``
     the store's errors
 """

@@ -27,17 +27,16 @@ import importlib.util
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..schemas.files import MOST_SECRET_BYTES, read_regular, reason
 from .errors import AddressError, AddressUnset, StoreReplaced
 
 if TYPE_CHECKING:
     # a plan from a model file has no address, and SQLAlchemy takes as long as all of its imports
-    from sqlalchemy.engine import URL, Connection
+    from sqlalchemy.engine import URL
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -238,112 +237,31 @@ def _first_line(path: Path) -> str:
     return lines[0]
 
 
-#: The table that holds the name of the ledger; :mod:`.tables` would import SQLAlchemy.
-_META = "quiltstream_meta"
+Seen = dict[str, tuple[int, bytes]]
+"""By domain, the last row of its log that this process has seen: its number, and the digest of all up to it."""
 
-#: Execution option of a transaction: the :class:`Continuity` of its database.
-WATCH = "quiltstream_watch"
-
-Ask = Callable[[str], Any]
-"""A statement to the first row that it finds; ``None`` for none."""
+#: What this process has seen of each ledger, by URL and name of the ledger.
+_SEEN: defaultdict[tuple[str, str], Seen] = defaultdict(dict)
 
 
-_Heads = dict[str, int]
-"""The highest sequence number seen, by name of the domain."""
-
-#: What this process has seen of each ledger at an address: by URL and name of the ledger.
-_SEEN: defaultdict[tuple[str, str | None], _Heads] = defaultdict(dict)
-
-
-#: The newest block of each query that left this process, by the query's number, each with its own number, for the same.
-_LEFT: defaultdict[tuple[str, str | None], dict[int, tuple[int, Any]]] = defaultdict(dict)
-
-
-def newest_left(address: StoreAddress) -> dict[int, tuple[int, Any]]:
-    """The newest block of each query that left this process, which the caller brings up to date."""
-    return _LEFT[address.url, address.store_id]
+def seen_of(address: StoreAddress, store_id: str) -> Seen:
+    """What this process has seen of a ledger, which the caller brings up to date."""
+    return _SEEN[address.url, store_id]
 
 
 def forget(address: StoreAddress) -> None:
     """Take what is at an address for whole from now on, by the operator's word that its history is lost."""
-    for seen in (_SEEN, _LEFT):
-        for key in [key for key in seen if key[0] == address.url]:
-            del seen[key]
+    for key in [key for key in _SEEN if key[0] == address.url]:
+        del _SEEN[key]
 
 
-@dataclass
-class Continuity:
-    """What this process knows of the ledger at an address; ``entered`` are numbers that are not committed yet."""
-
-    address: StoreAddress
-    store_id: str | None = None
-    entered: _Heads = field(default_factory=dict[str, int])
-
-    @property
-    def heads(self) -> _Heads:
-        """The highest sequence number that any connection of this process has seen, by name of the domain."""
-        return _SEEN[self.address.url, self.store_id]
-
-    def committed(self) -> None:
-        """Keep the numbers that a transaction has given, now that they are on record."""
-        for name, sequence in self.entered.items():
-            # another connection of the process may have seen a later one by now
-            self.heads[name] = max(self.heads.get(name, 0), sequence)
-        self.entered.clear()
-
-    def check_connection(self, ask: Ask) -> None:
-        """Compare the ledger of a new connection with the one that is known; ``ask`` gives a statement's first row."""
-        if self.store_id is None:
-            return
-        if not self.address.is_sqlite and ask(f"SELECT to_regclass('{_META}')") in (None, (None,)):
-            raise self.replaced("its tables are not there any more")
-        found = ask(f"SELECT store_id FROM {_META}")  # noqa: S608 - a name of this package
-        self.check_store(None if found is None else found[0])
-
-    def check_store(self, found: str | None) -> None:
-        """Compare the name of a ledger with the one that is known."""
-        if self.store_id is not None and found != self.store_id:
-            raise self.replaced("another ledger is there", found)
-
-    def check_domain(self, name: str, row: Mapping[Any, Any] | None) -> None:
-        """Compare a domain's row, read under its lock, with what this process has seen."""
-        seen = self.heads.get(name, 0)
-        found = 0 if row is None else row["last_sequence"]
-        if row is not None:
-            self.check_store(row["store_id"])
-        if found < seen:
-            raise self.older(name, seen, found)
-        if row is not None:
-            # another connection of the process may have seen a later one by now
-            self.heads[name] = max(self.heads.get(name, 0), found)
-
-    def check_domains(self, found: Mapping[str, int]) -> None:
-        """Compare the last sequence numbers of all domains with what this process has seen."""
-        for name, seen in self.heads.items():
-            if found.get(name, 0) < seen:
-                raise self.older(name, seen, found.get(name, 0))
-
-    def older(self, name: str, seen: int, found: int | None = None) -> StoreReplaced:
-        """The error for a ledger that has forgotten entries which this process has seen."""
-        has = "the last of them is not there" if found is None else f"its last one there is number {found}"
-        return self.replaced(
-            f"an older copy or a restored backup is there: entry {seen} of domain {name!r} was on record, and {has}",
-            self.store_id,
-        )
-
-    def replaced(self, what: str, found: str | None = None) -> StoreReplaced:
-        """The error for a ledger that is not the one that was known."""
-        known = "" if self.store_id is None else f" The ledger of this job has the id {self.store_id}"
-        other = "" if not known or found is None or found == self.store_id else f", the one there {found}"
-        end = "." if known else ""
-        return StoreReplaced(
-            f"ledger {self.address}: {what}.{known}{other}{end} The job stops for good before anything more is "
-            "published, and no ledger is made: what the known one holds was charged, and would be drawn again. Stop "
-            "all jobs that use it and put the ledger back with everything it held; if it is lost for good, "
-            "`quiltstream run --history-lost` goes on without it and marks the account for ever"
-        )
-
-
-def watch_of(connection: Connection) -> Continuity | None:
-    """What the process of a transaction knows of its ledger; ``None`` outside any :class:`.connection.Database`."""
-    return connection.get_execution_options().get(WATCH)
+def replaced(address: StoreAddress, what: str, known: str | None = None, found: str | None = None) -> StoreReplaced:
+    """The error for a ledger that is not the one that was known, by its name."""
+    ids = "" if known is None else f" The ledger of this job has the id {known}"
+    ids += f", the one there {found}." if ids and found not in (None, known) else "." if ids else ""
+    return StoreReplaced(
+        f"ledger {address}: {what}.{ids} The job stops for good before anything more is published, and no ledger is "
+        "made: what the known one holds was charged, and would be drawn again. Stop all jobs that use it and put the "
+        "ledger back with everything it held; if it is lost for good, `quiltstream run --history-lost` goes on without "
+        "it and marks the account for ever"
+    )

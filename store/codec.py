@@ -1,20 +1,15 @@
-"""Specifications and blocks as the values of table rows, and back.
-
-A block is one binary value, an Arrow stream with the columns ``key``, ``total`` and ``counts``: whatever the noise
-was, it is bytes to the database, so that no value of it can make a write fail.
-"""
+"""Values to and from the rows of the log: domains and queries as plain data, rosters and blocks as bytes."""
 
 from __future__ import annotations
 
 import json
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from fractions import Fraction
-from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from importlib import metadata as packages
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,47 +17,12 @@ import pyarrow as pa
 
 from ..schemas.calendars import Calendar
 from ..schemas.digests import canonical_json
-from ..schemas.ledger import Decision, LedgerEntry
 from ..schemas.roster import Roster
-from ..schemas.slots import Schedule, SlotGrid
-from .errors import StoreDamaged
-from .integrity import Chain, Row, damaged
-from .specs import LENGTHS, BeliefChange, DomainSpec, NoisyBlock, QuerySpec
+from ..schemas.slots import Schedule
+from .log import damaged
+from .specs import BeliefChange, DomainSpec, NoisyBlock, QuerySpec
 
 BLOCK_VERSION = b"1"
-
-#: Name of the calendar in a query's header on record.
-_CALENDAR = "calendar"
-
-_Given = ParamSpec("_Given")
-_Read = TypeVar("_Read")
-
-
-def _decoding(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
-    """Tell what cannot be decoded as damage; the decoder's own text may quote it."""
-
-    @wraps(read)
-    def told(*args: _Given.args, **kwargs: _Given.kwargs) -> _Read:
-        try:
-            return read(*args, **kwargs)
-        except _UNDECODED as error:
-            what = read.__name__.removesuffix("_from_row").removesuffix("_from_bytes").replace("_", " ")
-            raise damaged(f"a value on record ({what})", f"cannot be decoded ({type(error).__name__})") from None
-
-    return told
-
-
-#: What decoders raise: of JSON and UTF-8, zlib, fractions, schedules and rosters, and Arrow.
-_UNDECODED = (
-    ValueError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    AttributeError,
-    OSError,
-    zlib.error,
-    pa.ArrowException,
-)
 
 
 def plain(value: Any) -> Any:
@@ -75,196 +35,125 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
+def library_version() -> str:
+    """The version of this package, for the record."""
+    try:
+        return packages.version("quiltstream")
+    except packages.PackageNotFoundError:
+        return "not installed"
+
+
 def scale_text(scale: Fraction) -> str:
     """An exact scale as text."""
     return f"{scale.numerator}/{scale.denominator}"
 
 
-@lru_cache(maxsize=8)
-def _frozen_of(text: str) -> dict[str, Any]:
-    """What a domain has frozen, shared by all callers: each charge needs it, and a certified model is a megabyte."""
-    return json.loads(text)
+def domain_body(domain: DomainSpec) -> dict[str, Any]:
+    """What is written of a domain."""
+    return domain.frozen_fields() | {"budget": domain.budget}
 
 
-@_decoding
-def domain_from_row(row: Row) -> DomainSpec:
-    """The domain of record, with the budget now in force."""
-    frozen = _frozen_of(row["frozen"])
+def domain_of(name: str, body: dict[str, Any]) -> DomainSpec:
+    """The inverse of :func:`domain_body`."""
     return DomainSpec(
-        name=row["name"],
-        grid=deepcopy(frozen["slots"]),
-        states=deepcopy(frozen["states"]),
-        belief=frozen["belief"],
-        model_id=frozen["model_id"],
-        guarantee=frozen["guarantee"],
-        budget=float(row["budget"]),
-        missing=frozen["missing"],
-        reading=deepcopy(frozen["readings"]),
-        changes=changes_from_text(row["changes"]),
+        name=name,
+        grid=body["slots"],
+        states=body["states"],
+        belief=body["belief"],
+        model_id=body["model_id"],
+        guarantee=body["guarantee"],
+        budget=float(body["budget"]),
+        missing=body["missing"],
+        reading=body["readings"],
     )
 
 
-def domain_values(domain: DomainSpec) -> dict[str, Any]:
-    """The columns of a domain that nothing is charged or promised of yet."""
-    return {
-        "name": domain.name,
-        "frozen": canonical_json(domain.frozen_fields()),
-        "budget": domain.budget,
-        "reserved_loss": 0.0,
-        "last_sequence": 0,
-        "changes": changes_text(domain.changes),
-        "head": Chain(domain.name).head,
-        "query_rows": 0,
-        "event_rows": 0,
-    }
-
-
-def changes_text(changes: Sequence[BeliefChange]) -> str | None:
-    """Changes of a belief as text; ``None`` for none."""
-    return canonical_json([asdict(one) for one in changes]) if changes else None
-
-
-@_decoding
-@lru_cache(maxsize=8)
-def changes_from_text(text: str | None) -> tuple[BeliefChange, ...]:
-    """The inverse of :func:`changes_text`."""
-    return () if text is None else tuple(_change(plain) for plain in json.loads(text))
-
-
-def _change(plain: dict[str, Any]) -> BeliefChange:
-    plain["series_hashes"] = tuple(plain.get("series_hashes", ()))  # those of older ledgers tell none
-    return BeliefChange(**plain)
-
-
-def query_values(query: QuerySpec) -> dict[str, Any]:
-    """The columns of a query that come from its specification alone."""
+def query_body(query: QuerySpec) -> dict[str, Any]:
+    """What is written of a query, but for its roster."""
     schedule = query.schedule
-    # the bounds of windows that are a calendar's have no columns
-    calendar = {} if schedule.calendar is None else {_CALENDAR: schedule.calendar.to_dict()}
     return {
-        "name": query.name,
         "scale": scale_text(query.scale),
         "release_epsilon_dp": query.release_epsilon_dp,
-        "epsilon_dp": query.epsilon_dp,
         "mechanism": query.mechanism,
         "given_model": query.given_model,
+        "most": query.most,
         "size": schedule.size,
         "every": schedule.every,
         "anchor": schedule.anchor,
         "start": schedule.start,
         "stop": schedule.stop,
+        "calendar": None if schedule.calendar is None else schedule.calendar.to_dict(),
         "shards": query.shards,
-        "header": canonical_json(query.header | calendar),
+        "kind": query.roster.kind,
+        "header": query.header,
     }
 
 
-@lru_cache(maxsize=16)
-def _header_of(text: str) -> tuple[dict[str, Any], Calendar | None]:
-    header = json.loads(text)
-    calendar = header.pop(_CALENDAR, None)
-    return header, None if calendar is None else Calendar.from_dict(calendar)
-
-
-@_decoding
-def query_from_row(row: Row, domain: str, roster: Roster) -> QuerySpec:
-    """The query of record; its schedule and roster count as given."""
+def query_of(domain: str, name: str, body: dict[str, Any]) -> QuerySpec:
+    """The inverse of :func:`query_body`, with a roster without series; schedule and roster count as given."""
+    calendar = body["calendar"]
+    numbers = body["size"], body["every"], body["start"], body["stop"], body["anchor"]
     return QuerySpec(
-        name=row["name"],
+        name=name,
         domain=domain,
-        scale=Fraction(row["scale"]),
-        release_epsilon_dp=float(row["release_epsilon_dp"]),
-        mechanism=row["mechanism"],
-        schedule=query_schedule(row),
+        scale=Fraction(body["scale"]),
+        release_epsilon_dp=float(body["release_epsilon_dp"]),
+        mechanism=body["mechanism"],
+        schedule=Schedule(*numbers, None if calendar is None else Calendar.from_dict(calendar)),
         schedule_given=True,
-        roster=roster,
+        roster=Roster((), body["kind"]),
         roster_given=True,
-        shards=row["shards"],
-        header=deepcopy(_header_of(row["header"])[0]),
-        given_model=bool(row["given_model"]),
-        multiplicity=round(float(row["epsilon_dp"]) / float(row["release_epsilon_dp"])),
+        shards=body["shards"],
+        header=body["header"],
+        given_model=body["given_model"],
+        multiplicity=body["most"],
     )
 
 
-@_decoding
-def query_schedule(row: Row) -> Schedule:
-    """The windows of a query of record."""
-    columns = row["size"], row["every"], row["start"], row["stop"], row["anchor"]
-    return Schedule(*columns, _header_of(row["header"])[1])
+def change_body(change: BeliefChange) -> tuple[dict[str, Any], bytes]:
+    """What is written of a change of belief, and its blob: hashes of names of series can be guessed from names."""
+    body = asdict(change)
+    return body, zlib.compress(canonical_json(body.pop("series_hashes")).encode())
 
 
-@_decoding
-def query_losses(row: Row) -> float | dict[int, float]:
-    """What windows of a query of record are charged per slot: ``QuerySpec.losses``."""
-    charged, released = float(row["epsilon_dp"]), float(row["release_epsilon_dp"])
-    lengths = _header_of(row["header"])[0].get(LENGTHS)
-    if lengths is None:
-        return charged
-    return {int(slots): float(own["epsilon_dp"]) * round(charged / released) for slots, own in lengths.items()}
+def change_of(body: dict[str, Any], blob: bytes | None) -> BeliefChange:
+    """The inverse of :func:`change_body`."""
+    return BeliefChange(**body, series_hashes=hashes_of(blob))
 
 
-def as_recorded(query: QuerySpec) -> QuerySpec:
-    """A query as it will be read back, so that the first registration returns what every later one does."""
-    return replace(query, schedule_given=True, roster_given=True, header=plain(query.header), multiplicity=query.most)
+def hashes_of(blob: bytes | None) -> tuple[str, ...]:
+    """The hashes of series in a blob."""
+    return () if blob is None else tuple(json.loads(zlib.decompress(blob)))
 
 
-@_decoding
-def roster_from_bytes(data: bytes) -> Roster:
-    """The roster that ``packed`` made these bytes of."""
-    return Roster.unpacked(bytes(data))
+Entries = Iterable[tuple[str, str | None]]
+"""Series, each with its group or with none."""
 
 
-def names_bytes(names: Sequence[str]) -> bytes:
-    """Names of series in their order, compressed."""
-    return zlib.compress(canonical_json(list(names)).encode())
+def delta_bytes(before: Roster | None, after: Roster) -> bytes:
+    """What a roster has that the one before it had not, and the other way round, compressed."""
+    old, new = set(() if before is None else before.entries), set(after.entries)
+    changed = {"joined": _sorted(new - old), "left": _sorted(old - new)}
+    return zlib.compress(canonical_json(changed).encode())
 
 
-@_decoding
-def names_from_bytes(data: bytes) -> list[str]:
-    """The inverse of :func:`names_bytes`."""
-    return json.loads(zlib.decompress(data))
+def _sorted(entries: Entries) -> list[tuple[str, str | None]]:
+    return sorted(entries, key=lambda pair: (pair[0], pair[1] or ""))
 
 
-@_decoding
-def entry_from_row(row: Row, domain: DomainSpec, query: Row) -> LedgerEntry:
-    """A charge or refusal in its public form."""
-    return entry_reader(domain, query)(row, b"")
-
-
-def entry_reader(domain: DomainSpec, query: Row) -> Callable[[Row, bytes], LedgerEntry]:
-    """What makes the public form of a query's charges and refusals: of its row and the head of the chain up to it."""
-    grid, name, mechanism = SlotGrid(**domain.grid), query["name"], query["mechanism"]
-    model_id = domain.beliefs[query["belief"]][1]
-
-    @_decoding
-    def entry(row: Row, chain: bytes) -> LedgerEntry:
-        start, stop = row["window_start"], row["window_stop"]
-        return LedgerEntry(
-            entry_id=row["entry_id"],
-            sequence=row["sequence"],
-            domain=domain.name,
-            query=name,
-            query_digest=row["query_digest"],
-            window_start=start,
-            window_stop=stop,
-            start_us=grid.time_of(start),
-            stop_us=grid.time_of(stop),
-            decision=cast("Decision", row["decision"]),
-            epsilon_dp=float(row["epsilon_dp"]),
-            loss_before=float(row["loss_before"]),
-            loss_after=float(row["loss_after"]),
-            budget=float(row["budget"]),
-            rule=row["rule"],
-            mechanism=mechanism,
-            model_id=model_id,
-            given_model=bool(row["given_model"]),
-            row_digest=row["row_digest"].hex(),
-            chain=chain.hex(),
-        )
-
-    return entry
+def after_delta(before: Roster, delta: bytes) -> tuple[Roster, list[str]]:
+    """The roster that a delta makes of the one before it, and the series that joined, in the order of their names."""
+    changed = json.loads(zlib.decompress(delta))
+    joined = [(name, group) for name, group in changed["joined"]]
+    left = {(name, group) for name, group in changed["left"]}
+    kept = before.entries if not left else [pair for pair in before.entries if pair not in left]
+    return Roster((*kept, *joined), before.kind), list(dict.fromkeys(name for name, _ in joined))
 
 
 _ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
+
+#: What decoders raise, of Arrow and of values.
+_UNDECODED = (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException)
 
 
 def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
@@ -294,17 +183,27 @@ def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@_decoding
 def block_from_bytes(data: bytes, completeness: str) -> NoisyBlock:
-    """The inverse of :func:`block_bytes`; totals that are not public come back as 0."""
-    with pa.ipc.open_stream(pa.py_buffer(data), options=_ONE_THREAD) as reader:
-        batch = next(iter(reader), None)
-        version = (reader.schema.metadata or {}).get(b"quiltstream.block")
-    if version != BLOCK_VERSION or batch is None:
-        raise StoreDamaged("ledger: a block of another version; use the quiltstream that wrote it, or a later one")
-    width = batch.schema.field("counts").type.list_size
-    flat = batch.column("counts").flatten().to_numpy(zero_copy_only=False)
-    totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
-    keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
-    counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
-    return NoisyBlock(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)
+    """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
+
+    Raises:
+        StoreDamaged: it is no block.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data), options=_ONE_THREAD) as reader:
+            batch = next(iter(reader))
+            if (reader.schema.metadata or {}).get(b"quiltstream.block") != BLOCK_VERSION:
+                raise damaged("a block", "is of a version that this program does not know")
+        width = batch.schema.field("counts").type.list_size
+        flat = batch.column("counts").flatten().to_numpy(zero_copy_only=False)
+        totals = batch.column("total").fill_null(0).to_numpy(zero_copy_only=False)
+        keys: tuple[str, ...] = tuple(batch.column("key").to_pylist())
+        counts: npt.NDArray[np.int64] = flat.astype(np.int64).reshape(len(keys), width)
+        return NoisyBlock(keys=keys, totals=totals.astype(np.int64), counts=counts, completeness=completeness)
+    except (*_UNDECODED, StopIteration) as error:
+        raise damaged("a block", f"cannot be decoded ({type(error).__name__})") from None
+
+
+def as_public(block: NoisyBlock, *, with_totals: bool) -> NoisyBlock:
+    """A block as everyone reads it from the record."""
+    return block if with_totals else replace(block, totals=np.zeros_like(block.totals))

@@ -24,8 +24,8 @@ from ..schemas.slots import SlotGrid
 from ..schemas.table_files import RowForm, in_one, write_stream
 from .address import StoreAddress
 from .errors import BlockError, ExportError
+from .files import BESIDE
 from .specs import NoisyBlock, Record, Registration, classes_of, layout_of, total_is_public
-from .sqlite_file import BESIDE
 
 
 def has_keys(registration: Registration, record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Registration: freezing a query with its domain, reserving its budget, and reading both back.
+"""Registration: freezing a query with its domain, reserving its budget, and changing its roster.
 
 Reserving for the whole schedule at once is what makes refusals independent of the order in which windows arrive: which
 ones are refused is known before the first reading. The first registration of a name wins; a later one of the same
@@ -18,81 +18,30 @@ A budget belongs to the series, not to the name of a domain. Two domains that se
 one domain under two names: each account would show half of what is lost, so the second one is refused. Two domains over
 different state processes of the same series are allowed where a job says so. What they tell together is in no account:
 the loss of both is not bounded by the sum of their losses (docs/settings.md). Every series that a roster ever had
-counts, also after it left: what was published of it stays published.
+counts, also after it left: what was published of it stays published. So every transaction that lets series join locks
+the ledger's own head first, and then the domain's.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Any
-
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Connection
 
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.models.markov_chain import ChainError
-from ..schemas.digests import canonical_json
-from ..schemas.digests import digest as digest_of
-from ..schemas.model_file import hash_of_series
+from ..schemas.digests import digest
 from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid
-from . import codec, recorded_rows, tables
-from .accounts import admitted_end, loss_of, priced, promised
-from .codec import Row, now_us, plain
+from .accounts import admitted_end, loss_of, priced
+from .changes import decide, know
+from .codec import delta_bytes, domain_body, now_us, plain, query_body
+from .database import Look, Writing
+from .domain import SAME_VALUES, SHARING, Blobs, Domain, Query
 from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, SharedSeries, StoreError
-from .integrity import alter, checked_rows, damaged, put, rewrite, with_digest
-from .specs import (
-    TRANSITIONS,
-    BeliefChange,
-    DomainSpec,
-    Noise,
-    QuerySpec,
-    Registration,
-    RosterVersion,
-    first_difference,
-    roster_text,
-)
-
-
-def protect(connection: Connection, row: Row, series: Iterable[str]) -> Row:
-    """Note that a domain protects some series, inside a transaction that holds its lock; its row as it is then."""
-    changes = codec.changes_from_text(row["changes"])
-    if all(one.given_model or not one.series_hashes for one in changes):
-        return row
-    hashes = {hash_of_series(name) for name in series}
-    return _kept(connection, row, [one.protecting(hashes) for one in changes])
-
-
-def say_again(connection: Connection, row: Row, change: BeliefChange) -> Row:
-    """Note what is known anew of a change that is on record, in whatever words; otherwise as :func:`protect`."""
-
-    def content(one: BeliefChange) -> tuple[Any, ...]:
-        return one.belief, one.model_id, one.slot
-
-    changes = codec.changes_from_text(row["changes"])
-    return _kept(connection, row, [one.agreed(change) if content(one) == content(change) else one for one in changes])
-
-
-def _kept(connection: Connection, row: Row, changes: Sequence[BeliefChange]) -> Row:
-    text = codec.changes_text(changes)
-    if text == row["changes"]:
-        return row
-    return alter(connection, tables.domains, row["id"], changes=text)
-
-
-def as_protected(connection: Connection, row: Row, change: BeliefChange) -> BeliefChange:
-    """A change of belief that knows whether it rests on a series of the domain, of whichever roster."""
-    if change.given_model or not change.series_hashes:
-        return change
-    series = recorded_rows.series_of_all(connection, [row])[row["id"]]
-    return change.protecting({hash_of_series(name) for name in series})
-
+from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference, roster_text
 
 _INT64 = 2**63 - 1
 
@@ -126,423 +75,251 @@ _RACE_ADVICE = (
 
 @dataclass(frozen=True)
 class Registrar:
-    """Registers queries inside a transaction that may write.
+    """Registers queries of one domain inside a transaction that holds its lock and the ledger's own.
 
     Attributes:
-        connection: the transaction.
-        roster: digest of the roster that was on record when the job looked, before it asked for the lock; ``None`` if
-            there was none. A roster is changed only if that is still so.
+        writing: the transaction.
+        name: of the domain.
+        roster: digest of the query's newest roster when the job looked, before it asked for the lock; ``None`` if there
+            was none. A roster is changed only if that is still so.
     """
 
-    connection: Connection
+    writing: Writing
+    name: str
     roster: str | None = None
+
+    @property
+    def held(self) -> Domain:
+        """The domain, which is on record."""
+        return self.writing.known(self.name)
+
+    @property
+    def _blobs(self) -> Blobs:
+        return self.writing.blobs(self.name)
+
+    def _answer(self, query: Query) -> Registration:
+        return self.held.registration(query, self._blobs)
+
+    def _roster_of(self, query: Query) -> Roster:
+        return self.held.rosters(query, {query.revision}, self._blobs)[query.revision]
 
     def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         """Put a query on record, or return what is on record for it."""
         _check(domain, query)
-        self._lock_domain(domain.name)
-        self._claim_mode(query.noise)
-        row = recorded_rows.find_domain(self.connection, domain.name) or self._make_domain(domain)
-        check_parts(self.connection, row)
-        recorded = codec.domain_from_row(row)
-        row, domain = self._of_same_values(row, recorded, domain, query.name)
-        known_by_job = (plain(domain.belief), domain.model_id)
+        self._claim_mode(query)
+        held = self.writing.domain(domain.name)
+        if held is None:
+            held = self.writing.begin(domain.name)
+            self.writing.add(held, "domain", domain_body(domain))
+        domain = self._of_same_values(domain, query.name)
+        recorded, known_by_job = held.spec, (plain(domain.belief), domain.model_id)
         # the first where it is none of them, so that the difference is found
         belief = recorded.beliefs.index(known_by_job) if known_by_job in recorded.beliefs else 0
-        self._compare_domains(row, recorded.under(belief), domain)
-        recorded = replace(recorded, shares_with=domain.shares_with)
-        for other in sorted(set(domain.shares_with) - declared_by(self.connection, row)):
-            row = record_event(self.connection, row["id"], SHARING, old=None, new=other)
-        known = recorded_rows.query_row(self.connection, row["id"], query.name)
+        self._compare_domains(recorded.under(belief), domain)
+        for other in sorted(set(domain.shares_with) - held.declared()):
+            decide(self.writing, held, SHARING, new=other)
+        known = held.queries.get(query.name)
         if known is None:
-            return self._create(row, recorded, query, belief)
-        held = query_spec(self.connection, row, known)
-        _compare_queries((recorded.under(known["belief"]), held), (recorded.under(belief), query))
+            return self._create(held, query, belief, domain.shares_with)
+        spec = replace(known.spec, roster=self._roster_of(known))
+        _compare_queries((recorded.under(known.belief), spec), (recorded.under(belief), query))
         if query.schedule_given:
-            held = self._compare_schedules(row, recorded, known, held, query)
-            row = recorded_rows.find_domain(self.connection, domain.name) or row
-            known = recorded_rows.query_row(self.connection, row["id"], query.name) or known
-        if query.roster_given and query.roster != held.roster:
-            known, held = self._change_roster(row["id"], recorded, known, held, query.roster)
-            row = protect(self.connection, row, query.roster.series)
-        return registration_of(self.connection, row, known, held)
+            self._compare_schedules(known, query)
+        if query.roster_given and query.roster != spec.roster:
+            self._change_roster(known, spec.roster, query.roster, domain.shares_with)
+            know(self.writing, held, query.roster.series)
+        return self._answer(known)
 
-    def _lock_domain(self, name: str) -> None:
-        """Lock a domain, or the ledger's row if it is to be made.
-
-        Every transaction locks a domain first, so that no two wait for each other.
-        """
-        connection = self.connection
-        while True:
-            lock = connection.begin_nested()
-            there = recorded_rows.lock_domain(connection, name) is not None
-            held = None if there else recorded_rows.meta_row(connection, lock=True)
-            if held is None or all(row["name"] != name for row in recorded_rows.domain_rows(connection, held)):
-                lock.commit()
-                return
-            # made by another job, before this one had the ledger's row; who holds the domain may wait for that row
-            lock.rollback()
-            if recorded_rows.find_domain(connection, name) is None:
-                raise damaged(f"domain {name!r}", "is on record and not found there by its name")
-
-    def _make_domain(self, domain: DomainSpec) -> Row:
-        held = recorded_rows.meta_row(self.connection, lock=True)
-        rewrite(self.connection, tables.meta, held, domain_rows=held["domain_rows"] + 1)
-        return put(
-            self.connection, tables.domains, codec.domain_values(replace(domain, changes=())) | {"created_us": now_us()}
-        )
-
-    def _claim_mode(self, noise: Noise) -> None:
-        mode = recorded_rows.meta_row(self.connection)["mode"]
-        if mode is None:
-            held = recorded_rows.meta_row(self.connection, lock=True)
-            # another job may have been first
-            mode = held["mode"] or rewrite(self.connection, tables.meta, held, mode=noise)["mode"]
-        if mode != noise:
+    def _claim_mode(self, query: QuerySpec) -> None:
+        root = self.writing.root
+        if root.mode is None:
+            self.writing.add(root, "mode", {"noise": query.noise})
+        if root.mode != query.noise:
             kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
-            raise ModeError(f"ledger: it holds {kinds[str(mode)]} and never {kinds[noise]} as well; use another ledger")
+            raise ModeError(
+                f"ledger: it holds {kinds[str(root.mode)]} and never {kinds[query.noise]} as well; use another ledger"
+            )
 
-    def _of_same_values(self, row: Row, recorded: DomainSpec, given: DomainSpec, query: str) -> tuple[Row, DomainSpec]:
+    def _of_same_values(self, given: DomainSpec, query: str) -> DomainSpec:
         """Take a job at its word that its readings, derived otherwise, have the values of a query of the domain.
 
         Of one state process two derivations tell the same, so their losses add as those of two queries do. That the
         values are the same cannot be seen from the settings: it is a word of the operator, and stays on record with the
         digest of the derivation. The zone says which slots a day has, and stays as it is.
         """
+        held, recorded, zone = self.held, self.held.spec.reading, "timezone"
         if not given.same_values_as:
-            return row, given
-        if recorded_rows.query_row(self.connection, row["id"], given.same_values_as) is None:
+            return given
+        if given.same_values_as not in held.queries:
             raise StoreError(
                 f"same_values_as names query {given.same_values_as!r}, which domain {given.name!r} does not have on "
                 "record; name a query that ran before, or leave it out"
             )
-        zone = "timezone"
-        if plain(given.reading) == recorded.reading or given.reading.get(zone) != recorded.reading.get(zone):
-            return row, given
-        new = digest_of(given.reading)
-        said = {(one["query"], json.loads(one["new"])) for one in recorded_rows.events_of(self.connection, row)
-                if one["kind"] == SAME_VALUES}  # fmt: skip
-        if (query, new) not in said:
-            row = record_event(self.connection, row["id"], SAME_VALUES, old=given.same_values_as, new=new, query=query)
-        return row, replace(given, reading=recorded.reading)
+        if plain(given.reading) == recorded or given.reading.get(zone) != recorded.get(zone):
+            return given
+        new = digest(given.reading)
+        if (query, new) not in {(one.query, one.new) for one in held.decisions if one.kind == SAME_VALUES}:
+            decide(self.writing, held, SAME_VALUES, old=given.same_values_as, new=new, query=query)
+        return replace(given, reading=recorded)
 
-    def _compare_domains(self, row: Row, recorded: DomainSpec, given: DomainSpec) -> None:
+    def _compare_domains(self, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"
         difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
         if difference is not None:
             difference = first_difference(recorded.as_set, given.as_set) or difference
             advice = _BELIEF_ADVICE if difference[0].startswith("model") else _DOMAIN_ADVICE
             raise RegistrationConflict.of(name, *difference, advice)
-        if given.budget == recorded.budget:
-            return
         # a job with settings older than a raise still runs, under the new budget
-        events = recorded_rows.events_of(self.connection, row)
-        if given.budget not in {float(one["old"]) for one in events if one["kind"] == "budget-raised"}:
+        if given.budget not in self.held.budgets:
             raise RegistrationConflict.of(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
-    def _create(self, row: Row, domain: DomainSpec, query: QuerySpec, belief: int) -> Registration:
-        connection = self.connection
+    def _create(self, held: Domain, query: QuerySpec, belief: int, shares_with: Iterable[str]) -> Registration:
         if query.mechanism != TRANSITIONS:
-            recorded_rows.meta_row(connection, lock=True)  # two jobs at once could share series unseen
-            check_apart(connection, domain, query.roster.series)
-        held = promised(connection, row)
-        asked = priced(query.schedule, query.losses)
+            check_apart(self._others(), replace(held.spec, shares_with=tuple(shares_with)), query.roster.series, held)
+        promises, asked = held.promised(), priced(query.schedule, query.losses)
         try:
-            end, reserved = admitted_end(domain, asked, held)
+            end, reserved = admitted_end(held.spec, asked, promises)
         except ChainError as error:
-            raise StoreError(f"domain {domain.name!r}: its belief cannot be priced: {error}") from None
+            raise StoreError(f"{held.said}: its belief cannot be priced: {error}") from None
         if end == asked.start:
             # one window alone, so that the number says what would have to be freed
-            raise _refused(f"the first window of query {query.name!r}", row, domain, [*held, asked.first(1)])
-        values = codec.query_values(query) | {
-            "domain_id": row["id"],
-            "digest": query.digest(domain.under(belief)),
-            "roster_id": roster_id(connection, query.roster),
-            "created_us": now_us(),
+            raise _refused(f"the first window of query {query.name!r}", held, [*promises, asked.first(1)])
+        stop = query.schedule.stop if end is None else end
+        body = query_body(query) | {
+            "at": now_us(),
+            "digest": query.digest(held.spec.under(belief)),
             "belief": belief,
-            "reservation_rows": 1,
-            "version_rows": 0,
+            "roster": query.roster.digest,
+            "promised": [(query.name, asked.start, stop)],
+            "reserved": reserved,
         }
-        known = put(connection, tables.queries, values)
-        promise = {"query_id": known["id"], "start": asked.start, "created_us": now_us()}
-        put(connection, tables.reservations, promise | {"stop": query.schedule.stop if end is None else end})
-        more = row["query_rows"] + 1
-        changed = rewrite(connection, tables.domains, row, query_rows=more, reserved_loss=reserved)
-        changed = protect(connection, changed, query.roster.series)
-        return replace(registration_of(connection, changed, known, codec.as_recorded(query)), fresh=True)
+        self.writing.add(held, f"query/{query.name}", body, delta_bytes(None, query.roster))
+        made = held.queries[query.name]
+        made.take_roster(query.roster)
+        know(self.writing, held, query.roster.series)
+        return replace(self._answer(made), fresh=True)
 
-    def join(
-        self, domain: str, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None
-    ) -> Registration:
+    def join(self, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None) -> Registration:
         """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
 
         Those stay out that another domain of the ledger has, and that this one may not have as well.
         """
-        row = recorded_rows.locked_domain_row(self.connection, domain)
-        known = recorded_rows.recorded_query_row(self.connection, row, name)
-        held = query_spec(self.connection, row, known)
-        new = [pair for pair in entries if pair[0] not in held.roster.groups_of]
-        away = set[str]()
-        if new:
-            recorded_rows.meta_row(self.connection, lock=True)
-            away = left_alone(self.connection, codec.domain_from_row(row), (series for series, _ in new))
-        roster = held.roster.joined_by((pair for pair in new if pair[0] not in away), most)
-        if roster.kind != held.roster.kind:
-            raise StoreError(f"query {name!r}: its histograms are of a {held.roster.kind}; let series join as such")
-        start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
-        if roster is not held.roster and start is not None:
-            add_version(self.connection, known, held, roster, start)
-            row = protect(self.connection, row, roster.series)
-            known, held = (
-                recorded_rows.query_row(self.connection, row["id"], name) or known,
-                replace(held, roster=roster),
-            )
-        return registration_of(self.connection, row, known, held)
+        held, known = self.held, self.held.query(name)
+        roster = self._roster_of(known)
+        new = [pair for pair in entries if pair[0] not in roster.groups_of]
+        away = left_alone(self._others(), held.spec, (series for series, _ in new), held) if new else set[str]()
+        joined = roster.joined_by((pair for pair in new if pair[0] not in away), most)
+        if joined.kind != roster.kind:
+            raise StoreError(f"query {name!r}: its histograms are of a {roster.kind}; let series join as such")
+        start = known.first_open
+        if joined is not roster and start is not None:
+            self.add_version(known, roster, joined, start)
+            know(self.writing, held, joined.series)
+        return self._answer(known)
 
-    def _change_roster(
-        self, domain_id: int, domain: DomainSpec, known: Row, held: QuerySpec, roster: Roster
-    ) -> tuple[Row, QuerySpec]:
-        """Let another roster hold from the first window that is not charged: a new version, and an event on record."""
-        old, new = roster_text(held.roster), roster_text(roster)
-        conflict = partial(RegistrationConflict.of, f"query {held.name!r}", "roster", old, new)
-        if held.roster.digest != self.roster:
+    def _change_roster(self, known: Query, old: Roster, new: Roster, shares_with: Iterable[str]) -> None:
+        """Let another roster hold from the first window that is not charged."""
+        said = [roster_text(old), roster_text(new)]
+        conflict = partial(RegistrationConflict.of, f"query {known.spec.name!r}", "roster", *said)
+        if old.digest != self.roster:
             raise conflict(_RACE_ADVICE)
-        start = recorded_rows.first_open(self.connection, known["id"], held.schedule)
+        start = known.first_open
         if start is None:
             raise conflict(_CHARGED_ADVICE)
-        recorded_rows.meta_row(self.connection, lock=True)
-        check_apart(self.connection, domain, roster.series)
-        add_version(self.connection, known, held, roster, start, keep=True)
-        new = f"{new}, from {domain.instant(start)} on"
-        record_event(self.connection, domain_id, "roster-changed", old=old, new=new, query=held.name)
-        changed = recorded_rows.query_row(self.connection, domain_id, held.name)
-        return changed or known, replace(held, roster=roster)
+        spec = self.held.spec
+        check_apart(self._others(), replace(spec, shares_with=tuple(shares_with)), new.series, self.held)
+        said[1] += f", from {spec.instant(start)} on"
+        self.add_version(known, old, new, start, keep=True, told=said)
 
-    def _compare_schedules(
-        self, row: Row, domain: DomainSpec, known: Row, held: QuerySpec, query: QuerySpec
-    ) -> QuerySpec:
+    def add_version(
+        self,
+        known: Query,
+        old: Roster,
+        roster: Roster,
+        start: int,
+        *,
+        created_us: int | None = None,
+        keep: bool = False,
+        told: list[str] | None = None,
+    ) -> None:
+        """Let a roster hold from a window on that is not charged; what is charged keeps its own.
+
+        Series keep the numbers that they have, and those that join are numbered after them, in the order of their
+        names: workers that know different versions count the same cells under the same numbers.
+
+        A version that the new one replaces holds for no window, and no window was charged with it. Where the new one
+        has all that it had, nobody reads it any more, but with ``keep``: jobs that run may have counted by it.
+
+        ``start`` is the first slot of the window, ``created_us`` when the roster was first put on record, now if left
+        out, and ``told`` what is said of a change that somebody decided, before and after it.
+        """
+        last = known.versions[-1]
+        gone = not keep and bool(old.series) and last.start >= start and set(old.entries) <= set(roster.entries)
+        body = {
+            "at": now_us() if created_us is None else created_us,
+            "start": start,
+            "roster": roster.digest,
+            "gone": gone,
+            "told": told,
+        }
+        key = f"roster/{len(known.versions)}/{known.spec.name}"
+        self.writing.add(self.held, key, body, delta_bytes(old, roster))
+        known.take_roster(roster)
+
+    def _compare_schedules(self, known: Query, query: QuerySpec) -> None:
         """Refuse another schedule; a later end is an extension, if budget can be reserved for all of it."""
-        old, new = held.schedule, query.schedule
-        name = f"query {query.name!r}"
+        held, old, new = self.held, known.schedule, query.schedule
+        spec, name = held.spec, f"query {query.name!r}"
         differs = new.difference(old)
         if differs is not None:
             raise RegistrationConflict.of(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
-            starts = domain.instant(old.start), domain.instant(new.start)
+            starts = spec.instant(old.start), spec.instant(new.start)
             raise RegistrationConflict.of(name, "windows.start", *starts, QUERY_ADVICE)
         old_end, new_end = old.end, new.end
         if old_end == new_end:
-            return held
-        stops = domain.instant(old.stop), domain.instant(new.stop)
-        registered = registration_of(self.connection, row, known, held)
+            return
+        stops = spec.instant(old.stop), spec.instant(new.stop)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
-            end_schedule(self.connection, row, known, registered, new_end)
-            return replace(held, schedule=replace(old, stop=new_end))
-        cut = registered.admitted_stop is not None
+            self._end_schedule(known, new_end)
+            return
+        cut = self._answer(known).admitted_stop is not None
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise RegistrationConflict.of(name, "windows.stop", *stops, QUERY_ADVICE)
-        promises = promised(self.connection, row)
-        asked = priced(new, held.losses, start=old.start_behind(old_end))
-        end, reserved = admitted_end(domain, asked, promises)
+        promises = held.promised()
+        asked = priced(new, known.spec.losses, start=old.start_behind(old_end))
+        end, reserved = admitted_end(spec, asked, promises)
         if end is not None:
-            raise _refused(f"extending query {query.name!r} to {stops[1]}", row, domain, [*promises, asked])
-        alter(self.connection, tables.queries, known["id"], stop=new.stop)
-        reserve(self.connection, known["id"], asked.start, new.stop)
-        set_reserved_loss(self.connection, row["id"], reserved)
-        record_event(self.connection, row["id"], "schedule-extended", old=old.stop, new=new.stop, query=query.name)
-        return replace(held, schedule=replace(old, stop=new.stop))
+            raise _refused(f"extending query {query.name!r} to {stops[1]}", held, [*promises, asked])
+        promise = query.name, asked.start, new.stop
+        more: dict[str, Any] = {"stop": new.stop, "promised": [promise], "reserved": reserved}
+        decide(self.writing, held, "schedule-extended", old=old.stop, new=new.stop, query=query.name, **more)
+
+    def _end_schedule(self, known: Query, slot: int) -> None:
+        """End a query's schedule with the last window that ends by a slot, and take back what was promised behind."""
+        held, schedule, name = self.held, known.schedule, f"query {known.spec.name!r}"
+        if not schedule.is_end(slot):
+            raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
+        if known.next_start > schedule.start_behind(slot):
+            raise StoreError(
+                f"{name}: windows behind slot {slot} are charged already, up to slot {known.next_start}; end it where "
+                "they end, or later"
+            )
+        if schedule.stop is not None and schedule.stop < slot:
+            raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
+        spec, left = held.spec, held.promised_until(known, slot)
+        old, new = spec.instant(schedule.stop) or "endless", spec.instant(slot)
+        more: dict[str, Any] = {"stop": slot, "promised": [], "reserved": loss_of(spec, left)}
+        decide(self.writing, held, "schedule-ended", old=old, new=new, query=known.spec.name, **more)
+
+    def _others(self) -> Others:
+        return Others.of(self.writing, self.name)
 
 
-def _refused(what: str, row: Row, domain: DomainSpec, asked: list[Priced]) -> BudgetRefused:
-    already = float(row["reserved_loss"])
-    known = domain.name if row["query_rows"] else ""
-    return BudgetRefused.of(what, already, max(0.0, loss_of(domain, asked) - already), domain.budget, known)
-
-
-def end_schedule(connection: Connection, row: Row, known: Row, registration: Registration, slot: int) -> None:
-    """End a query's schedule with the last window that ends by a slot, and take back what was promised behind it."""
-    schedule = registration.query.schedule
-    name = f"query {registration.query.name!r}"
-    if not schedule.is_end(slot):
-        raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
-    charged = recorded_rows.next_start(connection, known["id"], schedule)
-    if charged > schedule.start_behind(slot):
-        raise StoreError(
-            f"{name}: windows behind slot {slot} are charged already, up to slot {charged}; end it where they end, or "
-            "later"
-        )
-    if schedule.stop is not None and schedule.stop < slot:
-        raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
-    reservations, kept = tables.reservations, 0
-    for one in recorded_rows.reservations_of(connection, known):
-        if one["start"] > schedule.start_before(slot):
-            connection.execute(reservations.delete().where(reservations.c.id == one["id"]))
-            continue
-        kept += 1
-        if one["stop"] is None or one["stop"] > slot:
-            alter(connection, reservations, one["id"], stop=slot)
-    alter(connection, tables.queries, known["id"], stop=slot, reservation_rows=kept)
-    domain = codec.domain_from_row(row)
-    set_reserved_loss(connection, row["id"], loss_of(domain, promised(connection, row)))
-    old, new = domain.instant(schedule.stop) or "endless", domain.instant(slot)
-    record_event(connection, row["id"], "schedule-ended", old=old, new=new, query=registration.query.name)
-
-
-def add_version(
-    connection: Connection,
-    known: Row,
-    held: QuerySpec,
-    roster: Roster,
-    start: int,
-    *,
-    created_us: int | None = None,
-    keep: bool = False,
-) -> None:
-    """Let a roster hold from a window on that is not charged; what is charged keeps its own.
-
-    Series keep the numbers that they have, and those that join are numbered after them, in the order of their names:
-    workers that know different versions count the same cells under the same numbers.
-
-    A version that the new one replaces holds for no window, and no window was charged with it. Where the new one has
-    all that it had, it names the empty roster from then on, or each series that joins would leave a whole roster
-    behind; the names that joined with it stay, because they number the series. With ``keep`` a roster that is replaced
-    keeps its entries: jobs that run may have counted by it.
-
-    The transaction holds the domain's lock; ``start`` is the first slot of the window, and ``created_us`` when the
-    roster was first put on record, now if left out.
-    """
-    versions = tables.roster_versions
-    earlier = recorded_rows.versions_of(connection, known)
-    if not earlier:
-        first = {"roster_id": known["roster_id"], "start": held.schedule.first, "created_us": known["created_us"]}
-        first |= {"query_id": known["id"], "joined": codec.names_bytes(held.roster.series)}
-        earlier = [put(connection, versions, first)]
-    series = {name for one in earlier for name in codec.names_from_bytes(one["joined"])}
-    number = roster_id(connection, roster)
-    new = [name for name in roster.series if name not in series]
-    values = {"query_id": known["id"], "roster_id": number, "start": start, "joined": codec.names_bytes(new)}
-    put(connection, versions, values | {"created_us": now_us() if created_us is None else created_us})
-    alter(connection, tables.queries, known["id"], roster_id=number, version_rows=len(earlier) + 1)
-    last = earlier[-1]
-    if not keep and held.roster.series and last["start"] >= start and set(held.roster.entries) <= set(roster.entries):
-        alter(connection, versions, last["id"], roster_id=roster_id(connection, held.roster.emptied))
-        _remove_unnamed(connection, last["roster_id"])
-
-
-def _remove_unnamed(connection: Connection, number: int) -> None:
-    """Remove a roster that nothing on record names; the ledger's own row is locked."""
-    naming = (tables.queries, tables.roster_versions, tables.charges)
-    named = (sa.exists().where(one.c.roster_id == number) for one in naming)
-    connection.execute(tables.rosters.delete().where(tables.rosters.c.id == number, *(~one for one in named)))
-
-
-def roster_id(connection: Connection, roster: Roster) -> int:
-    """The number of a roster on record, which is put there if it is not."""
-    recorded_rows.meta_row(connection, lock=True)  # or another job could remove it before it is named here
-    rosters, digest = tables.rosters, roster.digest
-    values = {"digest": digest, "series": len(roster.series), "entries": roster.packed, "created_us": now_us()}
-    insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(rosters)
-    # jobs of two domains may put the same roster there at once
-    connection.execute(insert.on_conflict_do_nothing(index_elements=["digest"]), with_digest(rosters, values))
-    (found,) = checked_rows(connection, rosters, sa.select(rosters).where(rosters.c.digest == digest))
-    return int(found["id"])
-
-
-def check_parts(connection: Connection, row: Row) -> None:
-    """Hold a domain's row against how much there is of it, at the start of a job."""
-    recorded_rows.queries_of(connection, row)
-    recorded_rows.events_of(connection, row)
-    charges = tables.charges
-    last = connection.scalar(
-        sa.select(sa.func.coalesce(sa.func.max(charges.c.sequence), 0)).where(charges.c.domain_id == row["id"])
-    )
-    # a damaged file of SQLite gives a text where a number was
-    found = last if isinstance(last, int) else "no number"
-    if found != row["last_sequence"]:
-        raise damaged(f"domain {row['name']!r}", f"had {row['last_sequence']} entries, and the last one is {found}")
-
-
-def reserve(connection: Connection, query_id: int, start: int, stop: int | None) -> Row:
-    """Promise budget for the windows of a query inside ``[start, stop)``; the query's row as it is then."""
-    put(connection, tables.reservations, {"query_id": query_id, "start": start, "stop": stop, "created_us": now_us()})
-    return alter(connection, tables.queries, query_id, more="reservation_rows")
-
-
-def set_reserved_loss(connection: Connection, domain_id: int, loss: float) -> Row:
-    """Keep the loss of all promises beside the budget; the domain's row as it is then."""
-    return alter(connection, tables.domains, domain_id, reserved_loss=loss)
-
-
-def record_event(
-    connection: Connection, domain_id: int, kind: str, *, old: Any, new: Any, query: str | None = None
-) -> Row:
-    """Keep a decision of the operator, with both values and the time; the domain's row as it is then."""
-    values = {"domain_id": domain_id, "kind": kind, "query": query, "at_us": now_us()}
-    put(connection, tables.domain_events, values | {"old": canonical_json(old), "new": canonical_json(new)})
-    return alter(connection, tables.domains, domain_id, more="event_rows")
-
-
-def registration_from_rows(connection: Connection, domain: Row, query: Row) -> Registration:
-    """What is on record for a query, given its rows."""
-    return registration_of(connection, domain, query, query_spec(connection, domain, query))
-
-
-def query_spec(connection: Connection, domain: Row, query: Row) -> QuerySpec:
-    """The query of record that two rows make, with its newest roster."""
-    return codec.query_from_row(query, domain["name"], recorded_rows.read_roster(connection, query["roster_id"]))
-
-
-def registration_of(connection: Connection, domain: Row, query: Row, spec: QuerySpec) -> Registration:
-    """The same as :func:`registration_from_rows`, where the specification was read before."""
-    reserved = recorded_rows.reservations_of(connection, query)
-    if not reserved:
-        raise damaged(f"reservations of query {query['name']!r}", "are none")
-    last, end = reserved[-1]["stop"], spec.schedule.end
-    admitted_all = last is None or (end is not None and last >= end)
-    made = Registration(
-        domain=codec.domain_from_row(domain),
-        query=spec,
-        digest=query["digest"],
-        admitted_stop=None if admitted_all else last,
-        reserved_loss=float(domain["reserved_loss"]),
-        fresh=False,
-        belief=query["belief"],
-    )
-    rows = recorded_rows.versions_of(connection, query)
-    return replace(made, **_versions(connection, query, made, rows)) if rows else made
-
-
-def _in_force(rows: Iterable[Row], starts: Iterable[int]) -> list[tuple[int, int, Row]]:
-    """Versions as (slot, number, row), from the slots on at which they start, without those that others replace."""
-    held: list[tuple[int, int, Row]] = []
-    for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
-        # for windows none of which was charged
-        while held and held[-1][0] >= start:
-            held.pop()
-        held.append((start, number, row))
-    return held
-
-
-def _versions(connection: Connection, newest: Row, made: Registration, rows: list[Row]) -> dict[str, Any]:
-    """The fields of a registration about rosters that were changed."""
-    visible = _in_force(rows, (row["start"] for row in rows))
-    settling = _in_force(rows, (max(row["start"], made.settled_from(row["created_us"])) for row in rows))
-    older = {row["roster_id"] for _, _, row in (*visible, *settling)} - {newest["roster_id"]}
-    rosters = {newest["roster_id"]: made.query.roster} | recorded_rows.read_rosters(connection, older)
-
-    def version(start: int, number: int, row: Row) -> RosterVersion:
-        return RosterVersion(start, rosters[row["roster_id"]], number, row["created_us"])
-
-    # charges of a running job repeat a roster, window by window
-    alike = [list(same) for _, same in groupby(visible, key=lambda one: one[2]["roster_id"])]
-    return {
-        "versions": tuple(version(same[0][0], *same[-1][1:]) for same in alike),
-        # what is left of a roster that lost its entries to a larger one is no roster
-        "settling": tuple(version(*one) for one in settling if rosters[one[2]["roster_id"]].awaits is None),
-        "joined": tuple(name for row in rows for name in codec.names_from_bytes(row["joined"])),
-        "revision": recorded_rows.revision(len(rows)),
-    }
+def _refused(what: str, held: Domain, asked: list[Priced]) -> BudgetRefused:
+    lost = max(0.0, loss_of(held.spec, asked) - held.reserved)
+    return BudgetRefused.of(what, held.reserved, lost, held.spec.budget, held.name if held.queries else "")
 
 
 def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSpec, QuerySpec]) -> None:
@@ -600,14 +377,6 @@ def _check(domain: DomainSpec, query: QuerySpec) -> None:
             raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")
 
 
-#: Kind of the event that keeps an operator's word that two domains share series.
-SHARING = "series-shared"
-
-
-#: Kind of the event that keeps an operator's word that readings which are derived otherwise have the same values.
-SAME_VALUES = "same-values"
-
-
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Series that a domain shares with another; declared where a job of either said so by ``shares_series_with``."""
@@ -625,61 +394,60 @@ class Sharing:
         )
 
 
-def check_apart(connection: Connection, domain: DomainSpec, series: Collection[str]) -> None:
+@dataclass(frozen=True)
+class Others:
+    """The other domains of a ledger, with every series that each has or ever had."""
+
+    domains: Mapping[str, tuple[Domain, frozenset[str]]]
+
+    @classmethod
+    def of(cls, look: Look, own: str) -> Others:
+        """All domains but one."""
+        found = {name: look.known(name) for name in sorted(look.root.domains) if name != own}
+        return cls({name: (one, one.all_series(look.blobs(name))) for name, one in found.items()})
+
+    def declared(self, name: str) -> set[str]:
+        """The domains that said that they may share series with one."""
+        return {other for other, (one, _) in self.domains.items() if name in one.declared()}
+
+
+def check_apart(others: Others, domain: DomainSpec, series: Collection[str], own: Domain | None = None) -> None:
     """Refuse series of a domain that another domain of the ledger has, unless it may have them as well."""
-    for other, shared, differs in _barred(connection, domain, series):
+    for other, shared, differs in _barred(others, domain, series, own):
         raise SharedSeries.of(domain.name, other, len(shared), differs)
 
 
-def left_alone(connection: Connection, domain: DomainSpec, series: Iterable[str]) -> set[str]:
+def left_alone(others: Others, domain: DomainSpec, series: Iterable[str], own: Domain | None = None) -> set[str]:
     """Those of some series that may not join a domain, because another one of the ledger has them."""
-    return set[str]().union(*(shared for _, shared, _ in _barred(connection, domain, series)))
+    return set[str]().union(*(shared for _, shared, _ in _barred(others, domain, series, own)))
 
 
 def _barred(
-    connection: Connection, domain: DomainSpec, series: Iterable[str]
+    others: Others, domain: DomainSpec, series: Iterable[str], own: Domain | None
 ) -> Iterator[tuple[str, set[str], str | None]]:
     """Every other domain that has some of the series and may not share them, with these and how its process differs."""
-    asked, domains = set(series), recorded_rows.domain_rows(connection)
-    said = _declared(connection, domains, domain.name) | set(domain.shares_with)
-    series_of = recorded_rows.series_of_all(connection, domains)
-    for row in domains:
-        shared = set[str]() if row["name"] == domain.name else asked & series_of[row["id"]]
+    asked = set(series)
+    said = _said(others, domain.name, own) | set(domain.shares_with)
+    for name, (other, known) in others.domains.items():
+        shared = asked & known
         if shared:
-            differs = process_difference(codec.domain_from_row(row), domain)
-            if differs is None or row["name"] not in said:
-                yield row["name"], shared, differs
+            differs = process_difference(other.spec, domain)
+            if differs is None or name not in said:
+                yield name, shared, differs
 
 
 def sharings(
-    connection: Connection, name: str, more: Iterable[str] = (), said: Iterable[str] = ()
+    others: Others, name: str, series: Collection[str], own: Domain | None, said: Iterable[str] = ()
 ) -> tuple[Sharing, ...]:
-    """What a domain shares with each other one, by name; none where it shares nothing."""
-    domains = recorded_rows.domain_rows(connection)
-    if all(row["name"] == name for row in domains):
-        return ()
-    series = recorded_rows.series_of_all(connection, domains)
-    own = set(more).union(*(series[row["id"]] for row in domains if row["name"] == name))
-    said = _declared(connection, domains, name) | set(said)
-    found = ((row["name"], len(own & series[row["id"]])) for row in domains if row["name"] != name)
+    """What a domain that has some series shares with each other one, by name; none where it shares nothing."""
+    said = _said(others, name, own) | set(said)
+    found = ((other, len(known & set(series))) for other, (_, known) in others.domains.items())
     return tuple(Sharing(other, count, other in said) for other, count in found if count)
 
 
-def declared_by(connection: Connection, domain: Row) -> set[str]:
-    """The domains that jobs of one domain named as ones that it may share series with."""
-    return {json.loads(one["new"]) for one in recorded_rows.events_of(connection, domain) if one["kind"] == SHARING}
-
-
-def _declared(connection: Connection, domains: Sequence[Row], name: str) -> set[str]:
-    """The domains with which one may share series: by its own word, or by theirs.
-
-    They are not held against the number of decisions: another job may decide something about its own domain meanwhile.
-    A word that is missing allows less.
-    """
-    events, names = tables.domain_events, {row["id"]: row["name"] for row in domains}
-    said = checked_rows(connection, events, sa.select(events).where(events.c.kind == SHARING))
-    pairs = [(names[one["domain_id"]], json.loads(one["new"])) for one in said if one["domain_id"] in names]
-    return {other for one, other in pairs if one == name} | {one for one, other in pairs if other == name}
+def _said(others: Others, name: str, own: Domain | None) -> set[str]:
+    """The domains with which one may share series: by its own word, or by theirs."""
+    return others.declared(name) | (set[str]() if own is None else own.declared())
 
 
 def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:

@@ -485,7 +485,6 @@ class Record:
         entry: the charge or refusal of the window.
         block: the rows of record; ``None`` for a refused window.
         fresh: whether this call put the block on record; otherwise an earlier one did and the draft was discarded.
-        digest: of the block as it was drawn, hexadecimal; empty without a block.
     """
 
     window: Window
@@ -493,7 +492,6 @@ class Record:
     entry: LedgerEntry
     block: NoisyBlock | None
     fresh: bool
-    digest: str = ""
 
 
 def roster_text(roster: Roster) -> str:

@@ -5,90 +5,56 @@ A :class:`Store` is a small value: it holds an address, travels to any worker, a
 
 from __future__ import annotations
 
-import inspect
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self
 
 import pyarrow as pa
-from sqlalchemy.engine import Connection
 
-from ..schemas.ledger import LEDGER_SCHEMA
-from ..schemas.slots import Window
+from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
+from ..schemas.releases import COMPLETENESS, release_ids
+from ..schemas.slots import SlotGrid, Window
 from ..schemas.table_files import ENTRIES, RELEASES
-from . import domain_changes, exports, queries, recorded_rows, tables, verification
+from . import answers, changes, exports, verification
 from .address import StoreAddress
-from .connection import DAMAGED, Database, borrow, check_rights, give_back
-from .domain_changes import Estimated
+from .answers import Charged, DomainSummary
+from .changes import Changed, Estimated, SourceId
+from .codec import block_from_bytes
+from .database import Database, Look, borrow, check_rights, give_back
+from .domain import Blobs, Domain, Query, unknown_query, windows_from
+from .engines import DAMAGED
 from .errors import StoreDamaged, StoreMissing, UnknownNameError
 from .exports import has_keys, rows_of
+from .log import Head, damaged, heads
 from .publishing import Publisher, check_drafts, check_windows
-from .queries import DomainSummary
-from .recorded_rows import ChargedThrough
-from .registration import Registrar, Sharing, check_apart, left_alone, sharings
-from .specs import BlockToPublish, DomainSpec, QuerySpec, Record, Registration
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+from .registration import Others, Registrar, Sharing, check_apart, left_alone, sharings
+from .specs import BeliefChange, BlockKey, BlockToPublish, DomainSpec, QuerySpec, Record, Registration, layout_of
 
 #: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
 _CHECKED_BYTES = 2**28
 
-
-def _read(database: Database) -> AbstractContextManager[Connection]:
-    return database.read()
-
-
-def _write(database: Database) -> AbstractContextManager[Connection]:
-    return database.write()
+#: Blocks, and windows, that are looked at in one short transaction: a slow reader blocks no writer.
+PAGE, _WINDOWS = 64, 4_096
 
 
-def _method(
-    begin: Callable[[Database], AbstractContextManager[Connection]], function: Callable[Concatenate[Connection, _P], _T]
-) -> Callable[Concatenate[Store, _P], _T]:
-    """The method that calls a function with the connection of one transaction."""
-
-    @wraps(function)
-    def method(self: Store, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with begin(self._database()) as connection:  # pyright: ignore[reportPrivateUsage] - a method of it
-            return function(connection, *args, **kwargs)
-
-    return method
-
-
-def _as_methods(store: type[Store]) -> type[Store]:
-    """The class whose methods made of functions have the class's names for them, and the store as first parameter.
-
-    A bound method is pickled by its name.
-    """
-    for name, method in list(vars(store).items()):
-        if hasattr(method, "__wrapped__"):
-            asked = inspect.signature(method)
-            _, *others = asked.parameters.values()
-            first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            method.__signature__ = asked.replace(parameters=[first, *others])
-            method.__name__, method.__qualname__, method.__module__ = name, f"{store.__name__}.{name}", store.__module__
-    return store
-
-
-@_as_methods
 class Store:
     """The ledger of record at an address.
 
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`, but of `registered`, `entries`, `records`, `newest`, `newest_block`,
-    `estimates` and `source_ids`, which find nothing. Where a method is one transaction and no more, the function that
-    is its content says what it does, and the store gives it the connection.
+    :class:`UnknownNameError`, but of `registered`, `entries`, `records`, `estimated` and `source_ids`, which find
+    nothing.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
-    later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`.
+    later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`. What is read is
+    held against the digests of everything before it; a difference raises :class:`StoreDamaged`.
 
     Args:
         address: where the ledger is.
@@ -107,26 +73,6 @@ class Store:
         self._shared: Database | None = None
         self._return: Any = None
 
-    registered = _method(_read, queries.registered)
-    next_start = _method(_read, queries.next_start)
-    entries = _method(_read, queries.entries)
-    charged = _method(_read, queries.charged)
-    summary = _method(_read, queries.summary)
-    completeness = _method(_read, queries.completeness)
-    newest = _method(_read, queries.newest_of)
-    newest_block = _method(_read, queries.newest_block)
-    block_numbers = _method(_read, queries.block_numbers)
-    has_entry = _method(_read, queries.has_entry)
-    price_change = _method(_read, domain_changes.priced_change)
-    estimated = _method(_read, domain_changes.estimated_model)
-    source_ids = _method(_read, domain_changes.source_ids)
-    head = _method(_read, verification.head_of)
-    verify = _method(_read, verification.verify)
-    check_rows = _method(_read, verification.check_rows)
-
-    change_belief = _method(_write, domain_changes.change_belief)
-    note_source_ids = _method(_write, domain_changes.note_source_ids)
-
     @property
     def address(self) -> StoreAddress:
         """Where the ledger is; with its name, once it was opened."""
@@ -136,6 +82,8 @@ class Store:
     def store_id(self) -> str:
         """The random name of the ledger."""
         return self._opened().store_id or ""
+
+    # what writes
 
     def register(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
@@ -168,34 +116,22 @@ class Store:
     def _register(
         self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None, *, keep: bool
     ) -> Registration:
-        database = self._database()
         self.check()
-        with database.read() as connection:
-            roster = recorded_rows.roster_digest(connection, domain.name, query.name)
-        with database.write() as connection:
-            trial = None if keep else connection.begin_nested()
-            if estimated is not None and estimated.change is not None:
-                domain_changes.change_belief(connection, domain.name, estimated.change)
-            made = Registrar(connection, roster).register(domain, query)
-            if made.fresh and estimated is not None:
-                domain_changes.note_estimate(connection, made, estimated)
-            if trial is not None:
-                trial.rollback()
-            return made
-
-    def current(self, registration: Registration) -> Registration:
-        """The registration with the rosters that are on record now; the same one if there is no other."""
-        names = (registration.domain.name, registration.query.name)
         database = self._database()
-        with database.glance() as connection:
-            charged = recorded_rows.charged_through(connection, *names)
-        if charged is not None and charged.revision == registration.revision:
-            return registration
-        with database.read() as connection:
-            found = queries.registered(connection, *names)
-            if found is None:
-                raise recorded_rows.unknown_query(*names)
-        return found
+        with database.reading() as look:
+            known = look.domain(domain.name)
+            before = None if known is None else known.queries.get(query.name)
+            roster = None if before is None else before.versions[-1].digest
+        with database.writing("", domain.name) as writing:
+            if estimated is not None and estimated.change is not None:
+                held = writing.known(domain.name)
+                changes.change_belief(writing, held, estimated.change, writing.blobs(domain.name))
+            made = Registrar(writing, domain.name, roster).register(domain, query)
+            if made.fresh and estimated is not None:
+                changes.note_estimate(writing, writing.known(domain.name), query.name, estimated)
+            if not keep:
+                writing.undo()
+            return made
 
     def join(
         self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
@@ -216,8 +152,9 @@ class Store:
         held = self.current(registration)
         if held.query.roster.joined_by(entries, most) is held.query.roster:
             return held
-        with self._database().write() as connection:
-            found = Registrar(connection).join(registration.domain.name, registration.query.name, entries, most)
+        domain, query = registration.domain.name, registration.query.name
+        with self._database().writing("", domain) as writing:
+            found = Registrar(writing, domain).join(query, entries, most)
         return held if found.revision == held.revision else found
 
     def charge_windows(
@@ -225,8 +162,8 @@ class Store:
     ) -> Registration:
         """Charge complete windows before they are counted; a charged window keeps its roster for ever.
 
-        A window that is charged and has no block yet is missing, and is published whenever it is counted again. Entries
-        that were removed from the ledger before the last one are noticed when a window of theirs is published.
+        A window that is charged and has no block yet is missing, and is published whenever it is counted again. A
+        process that knows of the charges makes no query.
 
         Args:
             registration: the query, of any age.
@@ -246,27 +183,15 @@ class Store:
         check_windows(registration, asked)
         if not asked:
             return registration
-        charged = self._charged_through(registration, asked[-1], begun)
-        return registration if registration.revision >= charged.revision else self.current(registration)
-
-    def _charged_through(self, registration: Registration, last: Window, begun: Registration | None) -> ChargedThrough:
-        """How far a query is charged, at least through a window; the charged windows are the first of the schedule.
-
-        A process that finds its answer in memory makes no query.
-        """
-        names = (registration.domain.name, registration.query.name)
-        database, key = self._database(), (*names, registration.digest)
-        known = database.charged_through.get(key)
-        if known is not None and known.reaches(last):
-            return known
-        if known is None or not known.mine:  # else it is probably this process's turn again
-            with database.glance() as connection:
-                known = recorded_rows.charged_through(connection, *names)
-        while known is None or not known.reaches(last):
-            with database.write() as connection:
-                known = Publisher(connection, database.accounts).charge_windows(registration, last, begun)
-        database.charged_through[key] = known
-        return known
+        database, name, last = self._database(), registration.domain.name, asked[-1]
+        while True:
+            with database.lock:
+                known = database.known(name)
+                query = None if known is None else known.queries.get(registration.query.name)
+                if query is not None and query.digest == registration.digest and last.start in query.entries:
+                    return registration if registration.revision >= query.revision else self.current(registration)
+            with database.writing(name) as writing:
+                Publisher(writing, registration).charge_windows(last, begun)
 
     def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
@@ -288,10 +213,69 @@ class Store:
             return []
         database = self._database()
         while True:
-            with database.write() as connection:
-                records = Publisher(connection, database.accounts).publish(registration, drafts)
+            with database.writing(registration.domain.name) as writing:
+                records = Publisher(writing, registration).publish(drafts)
             if records is not None:
                 return records
+
+    def change_belief(self, domain: str, change: BeliefChange) -> Changed:
+        """Add another belief to a domain's, or let it follow them, if the budget allows it.
+
+        Raises:
+            BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
+            StoreError: the belief cannot be priced, or its slot lies before an earlier change.
+        """
+        with self._database().writing(domain) as writing:
+            return changes.change_belief(writing, writing.known(domain), change, writing.blobs(domain))
+
+    def raise_budget(self, domain: str, budget: float) -> DomainSummary:
+        """Raise a domain's budget, on record with its time; windows refused before stay refused.
+
+        Raises:
+            StoreError: the new budget is not above the one in force.
+        """
+        with self._database().writing(domain) as writing:
+            changes.raise_budget(writing, writing.known(domain), budget)
+        return self.summary(domain)
+
+    def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
+        """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
+
+        ``releases`` is how many releases were found that are not on record.
+        """
+        with self._database().writing(domain) as writing:
+            changes.decide(writing, writing.known(domain), changes.LOST, old=0, new=releases)
+        return self.summary(domain)
+
+    def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
+        """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
+        domain = registration.domain.name
+        with self._database().writing(domain) as writing:
+            return changes.note_source_ids(writing, writing.known(domain), registration.query.name, ids)
+
+    # what reads
+
+    def registered(self, domain: str, query: str) -> Registration | None:
+        """What is on record for a query; ``None`` if there is no such query."""
+        with self._look() as look:
+            held = look.domain(domain)
+            known = None if held is None else held.queries.get(query)
+            return None if held is None or known is None else held.registration(known, look.blobs(domain))
+
+    def current(self, registration: Registration) -> Registration:
+        """The registration with the rosters that are on record now; the same one if there is no other."""
+        domain, query = registration.domain.name, registration.query.name
+        with self._look() as look:
+            held = look.known(domain)
+            known = held.query(query)
+            if known.revision == registration.revision:
+                return registration
+            return held.registration(known, look.blobs(domain))
+
+    def next_start(self, registration: Registration) -> int:
+        """Start of a query's first window without an entry: all before it are charged or refused."""
+        with self._look() as look:
+            return look.known(registration.domain.name).query(registration.query.name).next_start
 
     def missing(self, registration: Registration, *, start: int | None = None) -> Iterator[tuple[Window, int]]:
         """The (window, shard) of the schedule that should have a block and do not, in order.
@@ -300,19 +284,77 @@ class Store:
         that are not charged have the newest roster, which may be newer than the registration; while it has no series,
         the first shard stands for the window. Windows that start before the slot ``start`` are left out.
         """
-        for windows in queries.pages(registration, start):
-            held = self.current(registration)
-            with self._database().read() as connection:
-                found = queries.places(connection, held, windows)
+        windows = windows_from(registration.query.schedule, start)
+        while page := list(islice(windows, _WINDOWS)):
+            now = self.current(registration)
+            with self._look() as look:
+                known = look.known(registration.domain.name).query(registration.query.name)
+                found = [place for window in page for place in _missing(now, known, window)]
             yield from found
 
-    def records(self, domain: str, query: str, *, after: tuple[int, int] | None = None) -> Iterator[Record]:
+    def domains(self) -> tuple[str, ...]:
+        """The names of all domains."""
+        with self._look() as look:
+            return tuple(sorted(look.root.domains))
+
+    def queries(self) -> list[tuple[str, str]]:
+        """The (domain, query) names of all queries, by domain and order of registration."""
+        with self._look() as look:
+            return [(name, query) for name in sorted(look.root.domains) for query in look.known(name).queries]
+
+    def entries(self, domain: str | None = None) -> list[LedgerEntry]:
+        """Every charge and refusal, of one domain or of all, by domain and sequence. It may be published."""
+        with self._look() as look:
+            names = sorted(look.root.domains) if domain is None else [domain]
+            held = [look.domain(name) for name in names]
+            return [entry for one in held if one is not None for entry in one.ledger_entries()]
+
+    def charged(self, domain: str, last: int | None = None) -> Charged:
+        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
+        with self._look() as look:
+            return answers.charged(look.known(domain), last)
+
+    def summary(self, domain: str) -> DomainSummary:
+        """What a domain has spent and promised."""
+        with self._look() as look:
+            held, others = look.known(domain), Others.of(look, domain)
+            shares = sharings(others, domain, held.all_series(look.blobs(domain)), held) if others.domains else ()
+            return answers.summary(held, shares)
+
+    def completeness(self, domain: str) -> dict[str, dict[str, int]]:
+        """How many windows of each query have rows of each completeness; one with shards of several counts for each."""
+        with self._look() as look:
+            held = look.known(domain)
+            found: dict[str, dict[str, int]] = {}
+            for name, query in held.queries.items():
+                told = Counter(said for _, said in {(at[0], one.completeness) for at, one in query.blocks.items()})
+                found[name] = {said: told[said] for said in COMPLETENESS}
+            return found
+
+    def estimated(self, domain: str, query: str) -> dict[str, Any] | None:
+        """The model that a job estimated for a query; ``None`` if none is on record."""
+        with self._look() as look:
+            return changes.estimated_model(look.domain(domain), query)
+
+    def source_ids(self, domain: str) -> dict[str, SourceId]:
+        """The ids on record of a domain's topics, by their names; none if it is not on record."""
+        with self._look() as look:
+            return changes.source_ids(look.domain(domain))
+
+    def price_change(self, domain: str, change: BeliefChange) -> Changed:
+        """What :meth:`change_belief` would answer or raise now of a belief; nothing is written."""
+        with self._look() as look:
+            return changes.priced_change(look.known(domain), change)
+
+    def records(self, domain: str, query: str, *, after: BlockKey | None = None) -> Iterator[Record]:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
         while True:
-            with self._database().read() as connection:
-                page = queries.page_of_records(connection, domain, query, after)
+            with self._look() as look:
+                held = look.domain(domain)
+                known = None if held is None else held.queries.get(query)
+                page = [] if held is None or known is None else _page(held, known, after, look.blobs(domain))
             yield from page
-            if len(page) < recorded_rows.PAGE:
+            if len(page) < PAGE:
                 return
             after = (page[-1].window.start, page[-1].shard)
 
@@ -320,21 +362,30 @@ class Store:
         """The released rows of a query, as they left the job, by window and shard."""
         registration = self.registered(domain, query)
         if registration is None:
-            raise recorded_rows.unknown_query(domain, query)
+            raise unknown_query(domain, query)
         for record in self.records(domain, query):
             if not has_keys(registration, record):  # a window of a roster that came since
                 registration = self.current(registration)
             yield rows_of(registration, record)
 
-    def domains(self) -> tuple[str, ...]:
-        """The names of all domains."""
-        with self._database().read() as connection:
-            return tuple(row["name"] for row in recorded_rows.domain_rows(connection))
-
-    def queries(self) -> list[tuple[str, str]]:
-        """The (domain, query) names of all queries."""
-        with self._database().read() as connection:
-            return [(domain["name"], query["name"]) for domain, query in recorded_rows.query_rows(connection)]
+    def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
+        wanted = set(ids)
+        for domain, query in self.queries():
+            with self._look() as look:
+                held = look.known(domain)
+                known, grid = held.query(query), SlotGrid(**held.spec.grid)
+                registration = held.registration(known, look.blobs(domain))
+                for start, shard in known.blocks:
+                    window = registration.query.schedule.window_at(start)
+                    layout = layout_of(registration, window)
+                    if shard not in layout.occupied:
+                        raise damaged(f"query {query!r}", f"has a block of a shard that window {window} has not")
+                    times = grid.time_of(window.start), grid.time_of(window.stop)
+                    wanted.difference_update(
+                        release_ids(domain, query, registration.digest, times, layout.keys(shard)) if wanted else ()
+                    )
+        return frozenset(wanted)
 
     def check_apart(self, domain: DomainSpec, series: Collection[str]) -> tuple[Sharing, ...]:
         """What a domain, on record or not, will share with each other one when it has some series, without a change.
@@ -342,46 +393,111 @@ class Store:
         Raises:
             SharedSeries: a registration of them would be refused.
         """
-        with self._database().read() as connection:
-            check_apart(connection, domain, series)
-            return sharings(connection, domain.name, series, domain.shares_with)
+        with self._look() as look:
+            held, others = look.domain(domain.name), Others.of(look, domain.name)
+            check_apart(others, domain, series, held)
+            own = frozenset[str]() if held is None else held.all_series(look.blobs(domain.name))
+            return sharings(others, domain.name, own | set(series), held, domain.shares_with)
 
     def left_alone(self, domain: DomainSpec, series: Collection[str]) -> set[str]:
         """Those of some series that may not join a domain, on record or not, because another one has them."""
-        with self._database().read() as connection:
-            return left_alone(connection, domain, series)
+        with self._look() as look:
+            return left_alone(Others.of(look, domain.name), domain, series, look.domain(domain.name))
 
-    def raise_budget(self, domain: str, budget: float) -> DomainSummary:
-        """Raise a domain's budget, on record with its time; windows refused before stay refused.
+    # the record as a whole
+
+    def head(self, domain: str) -> Head:
+        """What is on record of a domain now: a word to keep elsewhere, and to ask for later by :meth:`holds`."""
+        with self._look() as look:
+            return look.known(domain).head
+
+    def known_head(self, domain: str) -> Head:
+        """The same as far as this process knows, which is not less than what it put on record itself."""
+        known = self._database().known(domain)
+        return self.head(domain) if known is None else known.head
+
+    def holds(self, domain: str, head: Head) -> bool:
+        """Whether everything that a head was made of is on record as it was."""
+        with self._look() as look:
+            held = look.domain(domain)
+            return held is not None and held.holds(head.seq, bytes.fromhex(head.digest))
+
+    def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> verification.Verified:
+        """Read everything for damage, and price every account anew; a second for some thousand charges.
+
+        Args:
+            expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
+                record.
+
+        Returns:
+            What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
+        """
+        with self._look() as look:
+            return verification.verify(look.connection, expected or {})
+
+    def check_rows(self) -> None:
+        """Read everything as :meth:`verify` does, but price no account, which is what takes long.
 
         Raises:
-            StoreError: the new budget is not above the one in force.
+            StoreDamaged: something is not as it was written; the first such thing is named.
         """
-        with self._database().write() as connection:
-            domain_changes.raise_budget(connection, domain, budget)
-        return self.summary(domain)
+        with self._look() as look:
+            verification.check_rows(look.connection)
 
-    def note_history_lost(self, domain: str, *, releases: int) -> DomainSummary:
-        """Mark a domain for ever as one whose account lacks charges, because an operator says that they are lost.
+    def check_blocks(self, domain: str) -> None:
+        """Read all blocks of a domain for damage.
 
-        ``releases`` is how many releases were found that are not on record.
+        Raises:
+            StoreDamaged: a block was changed or removed.
         """
-        with self._database().write() as connection:
-            domain_changes.note_history_lost(connection, domain, releases)
-            return queries.summary(connection, domain)
+        with self._look() as look:
+            held = look.known(domain)
+            digests = {one.seq: one.digest for query in held.queries.values() for one in query.blocks.values()}
+            for at in range(0, len(digests), PAGE):
+                look.blobs(domain)(dict(islice(digests.items(), at, at + PAGE)))
 
-    def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
-        """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
-        wanted = set(ids)
-        for domain, query in self.queries():
-            if not wanted:
-                break
-            # windows first: the rosters that are read after them have those of each, also where a job goes on meanwhile
-            starts = [entry.window_start for entry in self.entries(domain) if entry.query == query]
-            registration = self.registered(domain, query)
-            if registration is not None:
-                queries.strike(self._database(), registration, starts, wanted)
-        return frozenset(wanted)
+    def check(self) -> None:
+        """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
+
+        Raises:
+            StoreDamaged: the file is damaged.
+        """
+        database = self._database()
+        if not self._address.is_sqlite:
+            return
+        path = Path(self._address.resolve().database or "")
+        if path.stat().st_size > _CHECKED_BYTES:
+            return
+        with database.raw_sqlite() as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found is None or found[0] != "ok":
+            raise StoreDamaged(f"ledger {self._address}: {DAMAGED}")
+
+    def check_writable(self, *, undone: bool = False) -> None:
+        """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
+
+        What was tried is committed, which a full disk shows, unless it is to be ``undone``.
+
+        Raises:
+            StoreMisplaced: a new ledger would be made beside another one of the database.
+            StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
+            StoreUnavailable: where there is none, none could be made; the subclass says why.
+        """
+        database = self._borrowed()
+        try:
+            database.open(expected=self._address.store_id)
+        except StoreMissing:
+            database.try_to_make()
+            return
+        with database.writing("") as writing:
+            if not self._address.is_sqlite:
+                check_rights(writing.connection, self._address)
+            trial = writing.connection.begin_nested()
+            writing.connection.execute(heads.update().where(heads.c.domain == "").values(version=heads.c.version))
+            if undone:
+                trial.rollback()
+            else:
+                trial.commit()
 
     def export(
         self,
@@ -426,63 +542,16 @@ class Store:
         database = self._database()
         exports.back_up(Path(path), self._address, database.raw_sqlite, self.check_rows)
 
-    def check(self) -> None:
-        """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
-
-        Raises:
-            StoreDamaged: the file is damaged.
-        """
-        database = self._database()
-        if not self._address.is_sqlite:
-            return
-        path = Path(self._address.resolve().database or "")
-        if path.stat().st_size > _CHECKED_BYTES:
-            return
-        with database.raw_sqlite() as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found is None or found[0] != "ok":
-            raise StoreDamaged(f"ledger {self._address}: {DAMAGED}")
-
-    def check_blocks(self, domain: str) -> None:
-        """Read all blocks of a domain for damage.
-
-        Raises:
-            StoreDamaged: a block was changed or removed.
-        """
-        with self._database().read() as connection:
-            recorded_rows.check_all_blocks(connection, recorded_rows.domain_row(connection, domain))
-
-    def check_writable(self, *, undone: bool = False) -> None:
-        """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
-
-        What was tried is committed, which a full disk shows, unless it is to be ``undone``.
-
-        Raises:
-            StoreMisplaced: a new ledger would be made beside another one of the database.
-            StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
-            StoreUnavailable: where there is none, none could be made; the subclass says why.
-        """
-        database = self._borrowed()
-        try:
-            database.open(expected=self._address.store_id)
-        except StoreMissing:
-            database.try_to_make()
-            return
-        with database.write() as connection:
-            if not self._address.is_sqlite:
-                check_rights(connection, self._address)
-            trial = connection.begin_nested()
-            connection.execute(tables.meta.update().values(mode=tables.meta.c.mode))
-            if undone:
-                trial.rollback()
-            else:
-                trial.commit()
-
     def close(self) -> None:
         """Give the connection back; the store connects again when it is used again."""
         if self._return is not None:
             self._return()
         self._shared = self._return = None
+
+    # connections
+
+    def _look(self) -> AbstractContextManager[Look]:
+        return self._database().reading()
 
     def _borrowed(self) -> Database:
         if self._shared is None or self._shared.process != os.getpid():
@@ -516,3 +585,25 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self._address!r})"
+
+
+def _missing(now: Registration, known: Query, window: Window) -> list[tuple[Window, int]]:
+    """The shards of a window that should have a block and do not."""
+    entry = known.entries.get(window.start)
+    if now.query.roster.awaits is not None and entry is None:
+        return [(window, 0)]  # no series was seen yet; one may be before the window is over
+    if entry is not None and not entry.charged:
+        return []
+    return [(window, shard) for shard in layout_of(now, window).occupied if (window.start, shard) not in known.blocks]
+
+
+def _page(held: Domain, known: Query, after: BlockKey | None, blobs: Blobs) -> list[Record]:
+    """The next blocks of a query, by window and shard."""
+    places = sorted(place for place in known.blocks if after is None or place > after)[:PAGE]
+    there = {place: known.blocks[place] for place in places}
+    read = blobs({one.seq: one.digest for one in there.values()})
+    reader, found = held.reader(known), list[Record]()
+    for (start, shard), one in there.items():
+        entry, block = known.entries[start], block_from_bytes(read[one.seq], one.completeness)
+        found.append(Record(Window(start, entry.stop), shard, reader(entry), block, fresh=False))
+    return found

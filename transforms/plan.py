@@ -54,8 +54,8 @@ from .readings.slots import Words, words_of
 
 if TYPE_CHECKING:
     # none of them is needed to plan, and SQLAlchemy takes as long as all the rest
-    from ..store.domain_changes import Estimated
-    from .aggregate.ledger_access import BlockLog
+    from ..store.changes import Estimated
+    from .aggregate.memory import Memory
 
 #: Every mechanism of the settings.
 MECHANISMS: tuple[str, ...] = get_args(Mechanism)
@@ -241,7 +241,7 @@ class Plan:
     estimated: Estimated | None = None
     most_series: int = MOST_SERIES
     most_windows: int = MOST_WINDOWS
-    log: BlockLog | None = None
+    memory: Memory | None = None
     lost: int | None = None
     mechanism: str = "mqm-approx"
     most_error: float = MOST_ERROR

@@ -46,7 +46,7 @@ from ..store.store import Store
 from .aggregate.coders import Part
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
-from .aggregate.ledger_access import BlockLog
+from .aggregate.memory import Memory
 from .aggregate.release import (
     REFUSED,
     ChargeAndCount,
@@ -184,14 +184,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     def in_ledger(
         self,
         address: StoreAddress,
-        log: BlockLog | None = None,
+        memory: Memory | None = None,
         begun: Registration | None = None,
         *,
         lost: int | None = None,
     ) -> PrivateHistograms:
-        """The same transform, which insists on the ledger of an address, and logs blocks before their rows leave."""
+        """The same transform, which insists on the ledger of an address, and remembers it before a row leaves."""
         made = copy(self)
-        made._plan = replace(self._plan, address=address, log=self._plan.log if log is None else log, lost=lost)  # noqa: SLF001 - of its own class
+        memory = self._plan.memory if memory is None else memory
+        made._plan = replace(self._plan, address=address, memory=memory, lost=lost)  # noqa: SLF001 - of its own class
         made._begun = self._begun if begun is None else begun  # noqa: SLF001 - likewise
         return made
 

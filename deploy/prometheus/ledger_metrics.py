@@ -28,8 +28,8 @@ from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.metrics_page import MetricFamily, MetricsServer, metrics_text
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.slots import SlotGrid
+from quiltstream.store.answers import DomainSummary
 from quiltstream.store.errors import StoreError
-from quiltstream.store.queries import DomainSummary
 from quiltstream.store.store import Store
 
 #: Seconds for which an answer is repeated instead of asking the ledger again.

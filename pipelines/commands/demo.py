@@ -270,7 +270,7 @@ def _files(console: Console, out: Path, seconds: float) -> None:
             "roster.csv": "the 30 homes of the feeder",
             "releases.parquet": f"the 52 released rows; quiltstream show {out}/releases.parquet draws any of them",
             "ledger.db": f"the ledger of record; quiltstream ledger show {out}/ledger.db",
-            ".*.quiltstream.*": "hidden files: which ledger it was, its newest charge and block",
+            ".*.quiltstream.*": "a hidden file that remembers the ledger: its id, its head and the newest release",
             "summary.json": "the numbers above, with those that only the demo may print",
         },
     )

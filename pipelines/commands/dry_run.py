@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -48,7 +47,6 @@ from ..connectors.job_io import check_apart, refuse_topics, sink_of
 from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, explain
 from ..on_record import (
-    Memory,
     OnRecord,
     ReplacedError,
     Standing,
@@ -244,7 +242,7 @@ def _look_for_lost(settings: Settings, *, live: bool, history_lost: bool) -> str
 
                 check_rejects(settings)
                 ids = released_ids(settings)
-            known_history(settings, Memory(settings), ids)
+            known_history(settings, ids)
     except ReplacedError:
         if not history_lost:
             raise
@@ -784,7 +782,6 @@ def _budget(said: Forecast) -> str:
 
 def dry(
     path: Path,
-    beam_options: Sequence[str] = (),
     *,
     as_json: bool,
     live: bool = False,
@@ -795,7 +792,7 @@ def dry(
 
     Where that depends on data it is 0.
 
-    Beam is imported only where its options are given, or a model is estimated: it takes as long as all the rest.
+    Beam is imported only where a model is estimated: it takes as long as all the rest.
     """
     settings = read_settings(path).accepting(
         Accepted(noise=True, stand_in=True, cover=True)
@@ -821,18 +818,8 @@ def dry(
         )
         still = f"{counting}; noise and loss are said here for model.estimate.start"
         said = replace(said, cautions=(*said.cautions, still))
-    if beam_options and not _workers_here(beam_options, live=live):
-        said = replace(said, cautions=(*said.cautions, Memory(settings).of_workers_elsewhere))
     if as_json:
         print_json(said.to_dict())
     else:
         show(results(), said)
     return ExitCode.OK if said.run.code is None else said.run.code
-
-
-def _workers_here(beam_options: Sequence[str], *, live: bool) -> bool:
-    """Whether the workers are in this process, as they are without options."""
-    from ..runners import options_of, reads_here, runner_name  # noqa: PLC0415 - with Beam, see dry
-
-    options = options_of(beam_options)
-    return reads_here(options) if live else runner_name(options) is None

@@ -29,19 +29,20 @@ from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
-from ...store.domain_changes import Changed
+from ...store.answers import DomainSummary
+from ...store.changes import Changed
+from ...store.domain import SAME_VALUES, SHARING
 from ...store.errors import BudgetRefused, StoreError, UnknownNameError
-from ...store.queries import DomainSummary
-from ...store.registration import SAME_VALUES, SHARING
+from ...store.log import Head
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
-from ...store.verification import Head, Verified
+from ...store.verification import Verified
 from ...transforms.plan import account_belief, ledger_address, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..drift import looked_at
 from ..errors import CommandError, ExitCode, writing
-from ..on_record import Memory, ReplacedError, Unknown, check_history
+from ..on_record import ReplacedError, Unknown, check_history, lost_ledger
 
 #: So many entries are shown without ``--all``.
 _LAST = 10
@@ -98,7 +99,7 @@ def _to_decide(text: str) -> Generator[Store]:
     settings = settings_of(text)
     with _open(text) as store:
         if settings is not None:
-            lost = Memory(settings).lost(history_lost=False)
+            lost = lost_ledger(settings, history_lost=False)
             try:
                 check_history(settings, Unknown(), lost)
             except ReplacedError as error:

@@ -7,7 +7,6 @@ record, and tallies for the operator from Beam's counters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
 from ...store.accounts import priced
-from ...store.errors import StoreError
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT, error_shares
@@ -37,7 +35,7 @@ from ..console import facts, heading, notes, paragraph, plural, print_json, resu
 from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
 from ..estimation import estimated_plan
-from ..on_record import Memory, OnRecord, note_lost_history, on_record, with_ledger, with_newest
+from ..on_record import OnRecord, begin_memory, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
 from . import children_end_with_a_stop, settled
@@ -146,14 +144,16 @@ def publish(
     """Run the graph around a transform that was made from the settings."""
     options = options_of(beam_options)
     ready = preflight(settings, histograms.plan, options, BATCH, Word(history_lost=history_lost, emptied=emptied))
-    settings, plan, memory = ready.settings, ready.plan, ready.memory
+    settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
     here = runner_name(options) is None
     address = open_ledger(plan.address)
     # a domain that is on record is marked before anything else is done; another one by what registers it
     noted = not ready.marked or note_lost_history(replace(plan, address=address), ready.unknown)
-    histograms = histograms.in_ledger(address, memory.log(here=here), lost=None if noted else len(ready.unknown.names))
+    with Store(address) as store:
+        memory = begin_memory(settings, store)
+    histograms = histograms.in_ledger(address, memory, lost=None if noted else len(ready.unknown.names))
     plan = histograms.plan
     pipeline = new_pipeline(options)
     decoded = pipeline | "Read" >> ready.source
@@ -162,18 +162,14 @@ def publish(
     if settings.rejects is not None:
         rejected = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten()
         write_rejects(rejected, settings)
-    _remember(memory, plan, underway=True)
     try:
         tallies = _finish(pipeline, settings)
-    except BaseException as error:
-        with suppress(StoreError):
-            _remember(memory, plan, underway=False)
+    except Exception as error:
         failure = explain(error)
         if failure.kind not in {one.__name__ for one in (NoReadingsError, NoWindowError, NothingCountsError)}:
             raise
         why = _nothing_read(settings, plan.group_column, beam_options)
         raise CommandError(f"{failure.text}\n{why}", failure.code) from error
-    _remember(memory, plan, underway=False)
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
     summary = replace(summary_of(settings, histograms, before, after, tallies), left_out=ready.source.left_out)
@@ -217,14 +213,6 @@ class _Batch:
 
 
 BATCH = _Batch()
-
-
-def _remember(memory: Memory, plan: Plan, *, underway: bool) -> None:
-    with Store(plan.address) as store:
-        held = store.registered(plan.domain.name, plan.query_name)
-        memory.note(store, plan.query_name, held, underway=underway)
-    if underway:
-        memory.check()
 
 
 def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | None:

@@ -31,7 +31,7 @@ from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink
 from ...schemas.settings.job import Settings, read_roster
-from ...store.domain_changes import SourceId
+from ...store.changes import SourceId
 from ...store.errors import StoreMissing
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration

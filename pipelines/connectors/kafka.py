@@ -19,7 +19,7 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
 from ...schemas.table_files import RELEASES
-from ...store.domain_changes import SourceId
+from ...store.changes import SourceId
 from ...store.errors import StoreMissing
 from ...store.specs import Record, Registration
 from ...store.store import Store

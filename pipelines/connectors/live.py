@@ -21,7 +21,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink
 from ...schemas.settings.job import Settings
 from ...schemas.slots import SlotGrid
-from ...store.domain_changes import SourceId
+from ...store.changes import SourceId
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store

@@ -15,7 +15,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSink, PubSubSource
 from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
-from ...store.domain_changes import SourceId
+from ...store.changes import SourceId
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.private_histograms import goes_on
 from ...transforms.pubsub import (

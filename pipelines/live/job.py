@@ -34,7 +34,7 @@ from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
-from ..on_record import note_lost_history
+from ..on_record import begin_memory, note_lost_history
 from ..preflight import Word, check_command, preflight
 from ..runners import on_prism, options_of, reads_here
 from .flink import flink_job
@@ -94,7 +94,7 @@ def live_job(
     options, way = options_of(beam_options), LiveWay()
     flink, pipeline = flink_job(options), live_pipeline(options)
     ready = preflight(settings, histograms.plan, options, way, word)
-    settings, plan, memory, unknown = ready.settings, ready.plan, ready.memory, ready.unknown
+    settings, plan, unknown = ready.settings, ready.plan, ready.unknown
     source: LiveSource = ready.source
     sink, rejects = way.sinks(settings)
     plan = plan.opened()
@@ -105,10 +105,9 @@ def live_job(
     _check_endless(plan, follower.registration)
     if ready.marked:
         note_lost_history(plan, unknown)
-    memory.note(follower.store, plan.query_name, follower.registration, underway=True)
-    memory.check()
+    memory = begin_memory(settings, follower.store)
     here, pool = on_prism(options), worker_pool(options)
-    histograms = histograms.in_ledger(plan.address, memory.log(here=reads_here(options)), begun)
+    histograms = histograms.in_ledger(plan.address, memory, begun)
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = sink.complete(follower.store, follower.registration)
@@ -137,7 +136,6 @@ def live_job(
         outputs,
         topics,
         pool,
-        memory,
         word.forgiven | frozenset(unknown.names),
         begun,
         settings.source is not None and settings.source.may_end,

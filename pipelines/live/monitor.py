@@ -31,7 +31,7 @@ from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
 from ..console import plural
 from ..errors import CommandError, ExitCode
-from ..on_record import Memory, OnRecord, standing_in
+from ..on_record import OnRecord, standing_in
 from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool, aside
 from .restarts import RunnerError, ended, failure_of, gone, is_away
@@ -168,7 +168,6 @@ class LiveJob:
     outputs: tuple[Output, ...] = ()  # what its steps write
     topics: SourceRecord | None = None  # keeps on record which topics it reads
     pool: WorkerPool | None = None  # starts its workers, where its address is known
-    memory: Memory | None = None  # remembers its ledger beside the sink
     forgiven: frozenset[str] = frozenset()  # releases of the sink that are not on record, by the operator's word
     begun: Registration | None = None  # what was on record before, where it goes on with the state of another job
     may_end: bool = False  # whether its source may come to an end by itself, before the schedule does
@@ -182,9 +181,6 @@ class LiveJob:
         progress = self.follower.look(state)
         if self.topics is not None:
             self.topics.look()
-        if self.memory is not None:
-            held = self.follower.registration
-            self.memory.note(self.follower.store, held.query.name, held, underway=True)
         return progress
 
     @property

@@ -29,8 +29,8 @@ from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
 from ...schemas.slots import format_duration
 from ...store.accounts import adjoined, ledger_of
-from ...store.layout import library_version
-from ...store.queries import DomainSummary
+from ...store.answers import DomainSummary
+from ...store.codec import library_version
 from ...store.specs import TRANSITIONS, DomainSpec
 from ...store.store import Store
 from ..commands.ledger import address_of, files_of

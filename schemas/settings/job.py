@@ -359,6 +359,11 @@ class Settings(Document):
         pattern=r"^[0-9a-f]{32}$",
         description="random name of the ledger; given, no other ledger is used and none is made",
     )
+    memory: str | None = Field(
+        default=None,
+        description="file that remembers the ledger, by which the next run notices one that was lost; left out: beside "
+        "a sink of files on this machine; required for topics and remote sinks, on a disk that all workers share",
+    )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
     most_series: int = Field(
         default=MOST_SERIES,

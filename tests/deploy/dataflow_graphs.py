@@ -72,6 +72,7 @@ def settings_file(folder: Path, kind: str, **changes: Any) -> Path:
         "windows": {"size": "1d", "start": "2026-01-01", "lateness": "10min"},
         "privacy": {"epsilon": 1.0},
         "sink": sink,
+        "memory": "memory.json",
         "rejects": rejects,
         "query": "daily",
         "most_error": 1e6,  # what is tested here is not how useful the rows are

@@ -61,7 +61,7 @@ def test_settings_name_the_places_and_ports_of_each_other() -> None:
     page = int(read_unit("quiltstream-ledger@").all("Environment")[0].partition("=")[2])
     assert len({gateway.metrics.port, settings.live.metrics_port, page}) == 3
     # the same job as everywhere: what is here is only where it is
-    places = {"source", "sink", "rejects", "ledger", "live"}
+    places = {"source", "sink", "rejects", "ledger", "memory", "live"}
     shipped = Settings.read(FLINK / "settings" / "settings.yaml")
     assert settings.model_dump(exclude=places) == shipped.model_dump(exclude=places)
 

@@ -297,15 +297,15 @@ def held_release(url: str, day: int) -> Generator[Callable[[], bool]]:
         connection.execute(
             sql.SQL(
                 "create or replace function hold() returns trigger language plpgsql as $$ begin "
-                "if exists (select from quiltstream_releases where window_start = new.window_start) "
+                "if exists (select from quiltstream_log where domain = new.domain and key like {}) "
                 "then perform pg_advisory_xact_lock_shared({}); end if; return new; end $$"
-            ).format(sql.Literal(LOCK))
+            ).format(sql.Literal(f"block/{day * DAY}/%"), sql.Literal(LOCK))
         )
         connection.execute(
             sql.SQL(
-                "create or replace trigger hold before insert on quiltstream_releases for each row "
-                "when (new.window_start = {}) execute function hold()"
-            ).format(sql.Literal(day * DAY))
+                "create or replace trigger hold before insert on quiltstream_log for each row "
+                "when (new.key like {}) execute function hold()"
+            ).format(sql.Literal(f"block/{day * DAY}/%"))
         )
         connection.execute("select pg_advisory_lock(%s)", (LOCK,))
 

@@ -38,6 +38,7 @@ class TopicBench:
             "source": {"kafka": kafka},
             "readings": READINGS,
             "sink": {"kafka": servers | {"topic": self.sink}},
+            "memory": "memory.json",
             "rejects": {"kafka": servers | {"topic": self.rejects}},
         }
         self.bench.settings(**(given | changes))

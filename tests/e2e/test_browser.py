@@ -9,7 +9,7 @@ import pytest
 
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.roster import Roster
-from quiltstream.store.queries import DomainSummary
+from quiltstream.store.answers import DomainSummary
 from quiltstream.store.store import Store
 
 from ..pipelines.commands.report_page import Page

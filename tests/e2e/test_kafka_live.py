@@ -137,6 +137,7 @@ def test_a_sink_unavailable_beyond_the_delivery_timeout_loses_no_row(kafka, benc
     bench.settings(
         windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
         sink={"kafka": {"servers": kafka.servers, "topic": topics.sink, "options": options}},
+        memory="memory.json",
         live={"poll": "100ms", "restarts": 0, "metrics_port": 0},
     )
     frame = readings(4.5, seed=27)

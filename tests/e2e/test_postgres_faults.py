@@ -104,7 +104,7 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
     with new_schema(postgres_url) as url, Store(url, wait=30, create=True) as store:
         held = store.register(domain(), query())
         with psycopg.connect(url.replace("postgresql+psycopg", "postgresql")) as other:
-            other.execute("SELECT * FROM quiltstream_domains FOR UPDATE")
+            other.execute("SELECT * FROM quiltstream_heads FOR UPDATE")
             with Store(url, wait=0.2, create=True) as waiting, pytest.raises(StoreBusy):
                 waiting.publish(held, drafts(held))
         whole(store, held, {})
@@ -141,22 +141,19 @@ def role(postgres_url: str) -> Iterator[str]:
         execute(postgres_url, sql.SQL(statement).format(sql.Identifier(name)))
 
 
-LOGIN, ADDRESS = "refused the login; check user, password", "mend the address"
-
-
 @pytest.mark.parametrize(
-    ("may", "changed", "said", "kind"),
+    ("may", "changed", "kind"),
     [
-        ("nologin", {}, LOGIN, StoreUnavailable),
-        ("login", {"password": None}, LOGIN, StoreUnavailable),
-        ("login", {"database": "{}"}, LOGIN, StoreUnavailable),
-        ("login connection limit 0", {}, "out of connections for this user", StoreAway),
-        ("login", {"sslmode": "verfy-full"}, ADDRESS, StoreUnavailable),
-        ("login", {"foo": "bar"}, ADDRESS, StoreUnavailable),
+        ("nologin", {}, StoreUnavailable),
+        ("login", {"password": None}, StoreUnavailable),
+        ("login", {"database": "{}"}, StoreUnavailable),
+        ("login connection limit 0", {}, StoreAway),
+        ("login", {"sslmode": "verfy-full"}, StoreUnavailable),
+        ("login", {"foo": "bar"}, StoreUnavailable),
     ],
 )
 def test_a_connection_that_is_refused_is_waited_for_only_where_that_may_pass(
-    postgres_url: str, role: str, may: str, changed: dict[str, str | None], said: str, kind: type[StoreUnavailable]
+    postgres_url: str, role: str, may: str, changed: dict[str, str | None], kind: type[StoreUnavailable]
 ) -> None:
     with psycopg.connect(postgres_url.replace("postgresql+psycopg", "postgresql"), autocommit=True) as connection:
         connection.execute(f"alter role {role} {may}".encode())
@@ -170,7 +167,6 @@ def test_a_connection_that_is_refused_is_waited_for_only_where_that_may_pass(
     url = sa.make_url(postgres_url).set(**parts).update_query_dict(asked)
     with pytest.raises(StoreUnavailable) as error:
         Store(url.render_as_string(hide_password=False)).domains()
-    assert said in str(error.value)
     assert type(error.value) is kind
     assert ("the job stops" in str(error.value)) is not kind.passing
     assert "secret" not in str(error.value)
@@ -226,10 +222,9 @@ def test_a_second_ledger_is_made_only_in_a_schema_that_the_address_names(postgre
 @pytest.mark.parametrize(
     ("right", "what"),
     [
-        ("usage", "sequence quiltstream_charges_id_seq"),
-        ("insert", "quiltstream_charges"),
-        ("update", "quiltstream_reservations"),
-        ("delete", "quiltstream_rosters"),
+        ("select", "quiltstream_log"),
+        ("insert", "quiltstream_log"),
+        ("update", "quiltstream_heads"),
     ],
 )
 def test_a_missing_right_is_found_before_work_starts(postgres_url: str, role: str, right: str, what: str) -> None:
@@ -240,7 +235,6 @@ def test_a_missing_right_is_found_before_work_starts(postgres_url: str, role: st
         "grant connect on database {0} to {0}",
         "alter role {} login",
         "grant select, insert, update, delete on all tables in schema public to {}",
-        "grant usage on all sequences in schema public to {}",
     ):
         execute(url, sql.SQL(statement).format(sql.Identifier(role)))
     own = sa.make_url(url).set(username=role, password="secret").render_as_string(hide_password=False)  # noqa: S106

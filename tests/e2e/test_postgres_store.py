@@ -8,27 +8,21 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from quiltstream.store import Store, StoreMissing, tables
+from quiltstream.store import Store, StoreMissing
 from quiltstream.store.errors import ExportError, NotDurableError, StoreStandby, StoreUnavailable
 
 from ..store.contract import StoreContract
+from ..store.damage import rewriting
 from ..store.samples import domain, drafts, query
 from .postgres_schemas import OnPostgres, new_schema
 
 
 class TestPostgres(OnPostgres, StoreContract):
-    def unguarded(self, store: Store) -> None:
-        with store._database().write() as connection:
-            for table in tables.metadata.sorted_tables:
-                for key in sa.inspect(connection).get_foreign_keys(table.name):
-                    connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP CONSTRAINT "{key["name"]}"')
-
-    def refuse_releases(self, store: Store) -> None:
-        with store._database().write() as connection:
-            connection.exec_driver_sql("ALTER TABLE quiltstream_releases ADD CHECK (shard < 0)")
+    def refuse_blocks(self, store: Store) -> None:
+        with rewriting(store) as connection:
+            connection.exec_driver_sql("ALTER TABLE quiltstream_log ADD CHECK (key NOT LIKE 'block/%%')")
 
 
 def test_a_server_without_durable_commits_is_refused(postgres_url: str) -> None:

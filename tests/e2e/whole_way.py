@@ -145,6 +145,7 @@ class LondonJob(FlinkBench):
         document["source"]["kafka"] |= servers | {"topic": readings, "discover": "500ms"}
         document |= {
             "sink": {"kafka": servers | {"topic": releases}},
+            "memory": "memory.json",
             "rejects": {"kafka": servers | {"topic": rejects}},
             "live": document["live"] | {"poll": "200ms"},
             "ledger": self.ledger,
@@ -302,9 +303,7 @@ def account_of(store: Store) -> dict[str, object]:
     told: dict[str, object] = {name: getattr(summary, name) for name in names}
     for number, entry in enumerate(store.entries("homes")):
         kept = {
-            name: value
-            for name, value in entry.to_dict().items()
-            if name not in {"entry_id", "query_digest", "row_digest", "chain"}
+            name: value for name, value in entry.to_dict().items() if name not in {"entry_id", "query_digest", "chain"}
         }
         told |= {f"entry {number}: {name}": value for name, value in kept.items()}
     return told

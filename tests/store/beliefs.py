@@ -18,7 +18,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
-from quiltstream.store.domain_changes import Estimated
+from quiltstream.store.changes import Estimated
 from quiltstream.store.errors import RegistrationConflict
 from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 

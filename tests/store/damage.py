@@ -13,7 +13,8 @@ from sqlalchemy.pool import NullPool
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import Registration, Store, tables
+from quiltstream.store import Registration, Store
+from quiltstream.store.log import heads, log
 from quiltstream.store.specs import BeliefChange
 
 from .samples import SERIES, domain, drafts, query
@@ -54,12 +55,17 @@ def rewriting(store: Store) -> Generator[Connection]:
 
 def rows_of(connection: Connection, table: sa.Table) -> list[dict[str, Any]]:
     """All rows of a table in their order."""
-    return [dict(row) for row in connection.execute(sa.select(table).order_by(table.c.id)).mappings()]
+    return [dict(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key)).mappings()]
 
 
-def put_value(connection: Connection, table: sa.Table, number: int, column: str, value: Any) -> None:
-    """Change one value and nothing else."""
-    connection.execute(table.update().where(table.c.id == number).values({column: value}))
+def this(table: sa.Table, row: dict[str, Any]) -> sa.ColumnElement[bool]:
+    """A row of a table."""
+    return sa.and_(*(column == row[column.name] for column in table.primary_key))
+
+
+def put_value(connection: Connection, table: sa.Table, row: dict[str, Any], column: str, value: Any) -> None:
+    """Change one value of a row and nothing else."""
+    connection.execute(table.update().where(this(table, row)).values({column: value}))
 
 
 def flips(value: Any, step: int = 1) -> Iterator[Any]:
@@ -94,5 +100,4 @@ def everything(store: Store) -> dict[str, Any]:
     }
 
 
-#: Every table with rows about domains.
-TABLES = tuple(table for table in tables.metadata.sorted_tables)
+TABLES = (heads, log)

@@ -159,8 +159,8 @@ class FaultContract(OnLedger):
                             published |= seen(store.publish(settled, drafts(settled, part)))
                         errors += len(caught)
                 if not cut.broken:
-                    assert boundary > 30
-                    assert broken > (30 if STRIDE == 1 else 3)
+                    assert boundary > 15
+                    assert broken > (15 if STRIDE == 1 else 1)
                     return
                 assert errors <= 1
                 broken += errors
@@ -174,7 +174,7 @@ class FaultContract(OnLedger):
                 with self.cut(url, boundary) as cut, suppressed():
                     store.register(domain(name), query(domain=name, windows=2))
                 if not cut.broken:
-                    assert boundary > 20
+                    assert boundary > 10
                     return
                 held = store.register(domain(name), query(domain=name, windows=2))
                 assert store.summary(name).reserved_loss == held.reserved_loss

@@ -13,11 +13,14 @@ of a transaction, is checked by itself, too.
 
 from __future__ import annotations
 
+import ast
 import itertools
+import json
 import random
 import shutil
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,9 +37,9 @@ from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.store import Store
-from quiltstream.store.address import Continuity
-from quiltstream.store.codec import block_from_bytes, changes_from_text
-from quiltstream.store.connection import Database
+from quiltstream.store.address import Seen
+from quiltstream.store.codec import block_from_bytes
+from quiltstream.store.database import Database
 from quiltstream.store.specs import NoisyBlock, Record, Registration
 
 from ..depth import examples
@@ -93,30 +96,29 @@ class Watch:
             Broken: something does not hold.
         """
         self.states += 1
-        charges = {row[:2]: row[2:] for row in self.ledger.execute(_CHARGES)}
-        blocks = {row[:3]: row[3:] for row in self.ledger.execute(_BLOCKS)}
+        charges, blocks = dict[Any, Any](), dict[Any, Any]()
+        accounts: dict[str, _Account] = defaultdict(_Account)
+        for domain, seq, key, body, blob in self.ledger.execute(_ROWS):
+            kind, *place = key.split("/")
+            said = json.loads(body)
+            accounts[domain].take(kind, place, said)
+            if kind == "entry":
+                charges[domain, place[1], int(place[0])] = seq, said
+            elif kind == "block":
+                blocks[domain, place[2], int(place[0]), int(place[1])] = seq, blob
         _kept("charge", self.charges, charges)
         if self.damaged:
             blocks |= self.blocks
         _kept("block", self.blocks, blocks)
-        windows = {row[:2]: row[2:4] for row in charges.values()}
-        if len(windows) != len(charges):
-            raise Broken("a window is charged twice")
-        for place, (charge, _) in blocks.items():
-            if windows.get(place[:2]) != (charge, "charged"):
+        for place, (seq, _) in blocks.items():
+            paid = charges.get(place[:3])
+            if paid is None or not paid[1]["charged"] or paid[0] > seq:
                 raise Broken(f"the block at {place} has no charge that paid for it")
-        for domain, last, budget, reserved, changes in self.ledger.execute(_DOMAINS):
-            account = [(number, row) for (of, number), row in charges.items() if of == domain]
-            if [number for number, _ in account] != list(range(1, last + 1)):
-                raise Broken(f"domain {domain} counts {last} entries and has others")
-            paid = [row for _, row in account if row[3] == "charged"]
-            spans = tuple((row[1], row[4], row[5]) for row in paid)
-            losses = _losses(spans, changes)
-            # charges from before a belief changed say what they cost then
-            if changes is None and losses != tuple(row[6] for row in paid):
-                raise Broken(f"the losses on record of domain {domain} are not what its charges cost")
-            if losses and not losses[-1] <= min(budget, reserved * (1 + 1e-12)):
-                raise Broken(f"domain {domain} lost {losses[-1]} of {budget}, of which {reserved} is reserved")
+        heads = dict(self.ledger.execute("SELECT domain, seq FROM quiltstream_heads"))
+        if heads != dict(self.ledger.execute("SELECT domain, max(seq) FROM quiltstream_log GROUP BY domain")):
+            raise Broken("a head counts other rows than there are")
+        for domain, account in accounts.items():
+            account.check(domain)
 
     def told(self, held: Registration, records: Sequence[Record]) -> None:
         """A job publishes what its store returned: the same rows as ever, and rows of record alone.
@@ -131,23 +133,49 @@ class Watch:
             said = record.block.counts.tobytes()
             if self.published.setdefault(place, said) != said:
                 raise Broken(f"two values were published at {place}")
-            found = self.ledger.execute(_ENTRY, place).fetchone()
-            if found is None or found[0] != record.entry.entry_id:
+            if place not in self.blocks:
                 raise Broken(f"what was published at {place} is not on record")
             if self.damaged:
-                _, drawn = self.blocks[(found[1], *place[2:])]
+                _, drawn = self.blocks[place]
                 if block_from_bytes(drawn, "live").counts.tobytes() != said:
                     raise Broken(f"what was published at {place} is not what was drawn")
 
 
 _TABLES = "SELECT name FROM template.sqlite_master WHERE type = 'table'"
-_CHARGES = """SELECT domain_id, sequence, query_id, window_start, id, decision, window_stop, epsilon_dp, loss_after,
-    entry_id FROM quiltstream_charges ORDER BY sequence"""
-_BLOCKS = "SELECT query_id, window_start, shard, charge_id, block FROM quiltstream_releases"
-_DOMAINS = "SELECT id, last_sequence, budget, reserved_loss, changes FROM quiltstream_domains"
-_ENTRY = """SELECT c.entry_id, q.id FROM quiltstream_releases r JOIN quiltstream_queries q ON q.id = r.query_id
-    JOIN quiltstream_domains d ON d.id = q.domain_id JOIN quiltstream_charges c ON c.id = r.charge_id
-    WHERE d.name = ? AND q.name = ? AND r.window_start = ? AND r.shard = ?"""
+
+
+@dataclass
+class _Account:
+    """What the rows of a domain say of its account."""
+
+    paid: list[tuple[int, int, float]] = field(default_factory=list[tuple[int, int, float]])
+    losses: list[float] = field(default_factory=list[float])
+    beliefs: list[Any] = field(default_factory=list[Any])
+    budget: float = 0.0
+    reserved: float = 0.0
+
+    def take(self, kind: str, place: list[str], said: dict[str, Any]) -> None:
+        if kind == "entry" and said["charged"]:
+            self.paid.append((int(place[0]), said["stop"], said["epsilon_dp"]))
+            self.losses.append(said["after"])
+        elif kind == "domain":
+            self.budget = said["budget"]
+        elif said.get("kind") == "budget-raised":
+            self.budget = said["new"]
+        elif "change" in said:
+            self.beliefs.append(said["change"]["belief"])
+        self.reserved = said.get("reserved", self.reserved)
+
+    def check(self, domain: str) -> None:
+        losses = _losses(tuple(self.paid), repr(self.beliefs))
+        # charges from before a belief changed say what they cost then
+        if not self.beliefs and losses != tuple(self.losses):
+            raise Broken(f"the losses on record of domain {domain} are not what its charges cost")
+        if losses and not losses[-1] <= min(self.budget, self.reserved * (1 + 1e-12)):
+            raise Broken(f"domain {domain} lost {losses[-1]} of {self.budget}, of which {self.reserved} is reserved")
+
+
+_ROWS = "SELECT domain, seq, key, body, blob FROM quiltstream_log WHERE domain != '' ORDER BY domain, seq"
 
 
 def _kept(what: str, before: dict[Any, Any], now: dict[Any, Any]) -> None:
@@ -157,11 +185,11 @@ def _kept(what: str, before: dict[Any, Any], now: dict[Any, Any]) -> None:
 
 
 @lru_cache(4096)
-def _losses(spans: tuple[tuple[int, int, float], ...], changes: str | None) -> tuple[float, ...]:
-    """What the mathematics alone says of charges, the loss after each."""
+def _losses(spans: tuple[tuple[int, int, float], ...], beliefs: str) -> tuple[float, ...]:
+    """What the mathematics alone says of charges, the loss after each; beliefs that joined as Python writes them."""
     ledger = Ledger(BELIEF)
-    for change in changes_from_text(changes):
-        ledger.add_belief(belief_from_dict(change.belief))
+    for belief in ast.literal_eval(beliefs):
+        ledger.add_belief(belief_from_dict(belief))
     return tuple(ledger.charge(*span).loss_after for span in spans)
 
 
@@ -347,6 +375,7 @@ class Stage:
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
+        self.begin = "BEGIN IMMEDIATE"  # of transactions that write; a test plants another
         self._turns: Turns | None = None
         self._watch: Watch
         self._again: list[Store] = []
@@ -426,9 +455,8 @@ class Stage:
         try:
             for part in self.scenario.jobs[job]:
                 database = store._database()
-                database.accounts.clear()
-                database.charged_through.clear()
-                database._known.heads.clear()
+                database._chains.clear()
+                database.seen.clear()
                 with suppress(Killed):
                     turns.step(job)
                     part(world, store)
@@ -438,7 +466,7 @@ class Stage:
 
     def _hook(self, job: int, database: Database) -> None:
         """Make a database of a job take its turns."""
-        database._known = _Own(database.address, database._known.store_id)
+        database.__class__ = _Own
         engine = database._require()
         event.listen(engine, "connect", _unsynchronised)
         engine.dispose()
@@ -461,7 +489,8 @@ class Stage:
         """Begin a transaction where that is possible, and wait where it is not; other statements are not for this."""
         if self._turns is None or not statement.startswith("BEGIN"):
             return False
-        while not _began(cursor, statement):
+        statement = statement.replace("BEGIN IMMEDIATE", self.begin)
+        while statement and not _began(cursor, statement):
             self._turns.blocked(job)
         return True
 
@@ -535,11 +564,11 @@ def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
     return None
 
 
-class _Own(Continuity):
+class _Own(Database):
     """What one job has seen: in the store, jobs of one process share it."""
 
     @property
-    def heads(self) -> dict[str, int]:
+    def seen(self) -> Seen:
         """As of a process of its own."""
         return vars(self).setdefault("own", {})
 

@@ -55,7 +55,7 @@ class ReadingContract(Registered):
     def test_the_rows_are_read_back_as_they_were_published(
         self, store: Store, registration: Registration, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("quiltstream.store.recorded_rows.PAGE", 3)
+        monkeypatch.setattr("quiltstream.store.store.PAGE", 3)
         records = store.publish(registration, drafts(registration)[::-1])
         published = {(r.window, r.shard): rows_of(registration, r) for r in records}
         assert [batch.to_pylist() for batch in store.releases("homes", "weekly")] == [

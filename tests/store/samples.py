@@ -14,7 +14,7 @@ from quiltstream.privacy.quilts.calibration import mqm_approx
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.domain_changes import Estimated
+from quiltstream.store.changes import Estimated
 from quiltstream.store.specs import (
     BeliefChange,
     BlockToPublish,

@@ -14,9 +14,10 @@ import sqlalchemy as sa
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import BudgetRefused, Store, StoreDamaged, tables
+from quiltstream.store import BudgetRefused, Store, StoreDamaged
 from quiltstream.store.codec import block_bytes, block_from_bytes
 from quiltstream.store.errors import RosterChanged, StoreReplaced
+from quiltstream.store.log import log
 from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World
@@ -144,12 +145,12 @@ def _half_published(store: Store) -> dict[str, Any]:
 
 def _damage(world: World, store: Store) -> None:
     """Another program changes one number of a block, which can still be read."""
-    releases = tables.releases
-    with store._database().write() as connection:
-        row = connection.execute(sa.select(releases).order_by(releases.c.id.desc()).limit(1)).mappings().one()
-        block = block_from_bytes(row["block"], row["completeness"])
+    last = sa.select(log).where(log.c.key.like("block/%")).order_by(log.c.seq.desc()).limit(1)
+    with store._database().writing() as writing:
+        row = writing.connection.execute(last).one()
+        block = block_from_bytes(row.blob, "live")
         changed = block_bytes(replace(block, counts=block.counts + 1), with_totals=True)
-        connection.execute(releases.update().where(releases.c.id == row["id"]).values(block=changed))
+        writing.connection.execute(log.update().where(log.c.key == row.key).values(blob=changed))
         world.watch.damaged = True
 
 

@@ -16,12 +16,10 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from sqlalchemy.engine import Connection
 
 from quiltstream.store import (
     BlockToPublish,
@@ -30,10 +28,8 @@ from quiltstream.store import (
     Store,
     accounts,
     publishing,
-    tables,
 )
 from quiltstream.store.codec import block_bytes, block_from_bytes
-from quiltstream.store.connection import BARE, WRITES, Database
 
 from ..depth import NIGHT
 from ..present import present
@@ -114,23 +110,12 @@ def finds(stage: Stage) -> str:
 
 @pytest.mark.night
 @pytest.mark.parametrize(
-    ("options", "breaks"),
-    [({WRITES: False}, "StoreBusy"), ({BARE: True}, "Broken")],
-    ids=["a lock taken late", "no transaction"],
+    ("begin", "breaks"), [("BEGIN", "StoreBusy"), ("", "Broken")], ids=["a lock taken late", "no transaction"]
 )
-def test_a_missing_lock_is_found(
-    staged: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], breaks: str
-) -> None:
-    @contextmanager
-    def write(database: Database) -> Generator[Connection]:
-        with database._transaction(**options) as connection:
-            yield connection
-
+def test_a_missing_lock_is_found(staged: Callable[[Scenario], Stage], begin: str, breaks: str) -> None:
     stage = staged(RACE)
     assert stage.run([]).failure is None
-    monkeypatch.setattr(Database, "write", write)
-    # each statement is on record by itself then, which is seen also where no other job runs between two of them
-    assert (stage.run([]).failure is None) == (BARE not in options)
+    stage.begin = begin
     assert finds(stage).split(":")[0] == breaks
 
 
@@ -141,13 +126,11 @@ def test_a_state_that_only_lasts_from_one_statement_to_the_next_is_found(
     stage, publish = staged(RACE), Store.publish
 
     def keep_and_take_back(store: Store, held: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
-        with store._database()._transaction(**{BARE: True}) as connection:
-            connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-            values = "(query_id, window_start, shard, charge_id, completeness, block, created_us, row_digest)"
-            connection.exec_driver_sql(
-                f"INSERT INTO quiltstream_releases {values} VALUES (1, 9, 9, 9, 'live', x'00', 0, x'00')"  # noqa: S608 - no data
-            )
-            connection.execute(tables.releases.delete().where(tables.releases.c.shard == 9))
+        with store._database().raw_sqlite() as connection:
+            row = ("homes", 99, "block/9/9/weekly", "{}", b"")
+            connection.execute("INSERT INTO quiltstream_log VALUES (?, ?, ?, ?, ?)", row)
+            stage._look()
+            connection.execute("DELETE FROM quiltstream_log WHERE seq = 99")
         return publish(store, held, drafts)
 
     assert stage.run([]).failure is None

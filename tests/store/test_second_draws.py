@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, sqlite_file
+from quiltstream.store import Store, files
 from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreError, StoreMisplaced, StoreReplaced
-from quiltstream.store.sqlite_file import misplaced
+from quiltstream.store.files import misplaced
 
 from .proofs import windows_of
 from .samples import domain, drafts, query, seen
@@ -66,7 +66,7 @@ def test_a_misplaced_ledger_is_neither_made_nor_opened(
     assert store.domains() == ()
     store.close()
     text = mounts(f"30 22 0:40 / {tmp_path.resolve()} rw - nfs4 server:/data rw")
-    monkeypatch.setattr(sqlite_file, "mounts", lambda: text)
+    monkeypatch.setattr(files, "mounts", lambda: text)
     for one in (path, tmp_path / "new.db"):
         with Store(f"sqlite:///{one}", create=True) as other, pytest.raises(StoreMisplaced, match="use PostgreSQL"):
             other.domains()
@@ -90,7 +90,7 @@ def test_a_process_detects_an_older_copy_after_its_connection_was_closed(
     shutil.copy(tmp_path / "early.db", path)
     for _ in range(2):
         worker = pickle.loads(travelled)
-        with worker, pytest.raises(StoreReplaced, match="an older copy or a restored backup is there: entry 3"):
+        with worker, pytest.raises(StoreReplaced, match="an older copy or a restored backup is there: row "):
             worker.publish(held, drafts(held, windows_of(held)[:3]))
     # by the operator's word
     forget(store.address)

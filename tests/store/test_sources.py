@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from quiltstream.store import Store
-from quiltstream.store import registration as clock
-from quiltstream.store.domain_changes import SourceId
+from quiltstream.store import changes as clock
+from quiltstream.store.changes import SourceId
 
 from .samples import domain, query
 

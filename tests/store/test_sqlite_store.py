@@ -19,8 +19,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.default import DefaultDialect
 
-from quiltstream.store import Store, StoreAddress, StoreDamaged, layout, tables
-from quiltstream.store.connection import Database
+from quiltstream.store import Store, StoreAddress, StoreDamaged
+from quiltstream.store.database import Database
 from quiltstream.store.errors import ExportError, StoreReadOnly, StoreReplaced
 
 from .contract import StoreContract
@@ -31,10 +31,11 @@ from .samples import domain, drafts, query, seen
 
 
 class TestSqlite(OnSqlite, StoreContract):
-    def refuse_releases(self, store: Store) -> None:
+    def refuse_blocks(self, store: Store) -> None:
         with rewriting(store) as connection:
             connection.exec_driver_sql(
-                "CREATE TRIGGER refuse BEFORE INSERT ON quiltstream_releases BEGIN SELECT RAISE(ABORT, 'refused'); END"
+                "CREATE TRIGGER refuse BEFORE INSERT ON quiltstream_log WHEN new.key LIKE 'block/%' "
+                "BEGIN SELECT RAISE(ABORT, 'refused'); END"
             )
 
 
@@ -43,7 +44,7 @@ def test_the_connection_has_the_durability_settings_of_sqlite(store: Store, path
 
     def asked(connection: Connection, *_: Any) -> None:
         own = connection.connection.cursor()
-        for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys", "busy_timeout"):
+        for name in ("journal_mode", "synchronous", "secure_delete", "busy_timeout"):
             pragmas[name] = own.execute(f"PRAGMA {name}").fetchone()[0]
 
     event.listen(Engine, "before_cursor_execute", asked)
@@ -55,7 +56,6 @@ def test_the_connection_has_the_durability_settings_of_sqlite(store: Store, path
         "journal_mode": "wal",
         "synchronous": 2,
         "secure_delete": 1,
-        "foreign_keys": 1,
         "busy_timeout": 60_000,
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -181,24 +181,24 @@ def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, em
     elif emptied == "no tables":
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version=1")
-    both, opened, make = Barrier(2), Event(), layout.make
+    both, opened, make = Barrier(2), Event(), Database._make_tables
 
-    def make_and_wait(connection: Connection, address: StoreAddress) -> None:
-        make(connection, address)
+    def make_and_wait(database: Database, connection: Connection) -> None:
+        make(database, connection)
         # each has made one, and neither has put it in its place; one does when the other has opened its own
         if both.wait(60):
             assert opened.wait(60)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
-        patch.setattr(layout, "make", make_and_wait)
+        patch.setattr(Database, "_make_tables", make_and_wait)
         databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
         made = [threads.submit(one.open, create=True, over=True) for one in databases]
         for one in made:
             one.add_done_callback(lambda _: opened.set())
         names = {one.result() for one in made}
     for one in databases:
-        with one.write() as connection:
-            assert {connection.scalar(tables.meta.select().with_only_columns(tables.meta.c.store_id))} == names
+        with one.writing("") as writing:
+            assert {writing.root.store_id} == names
         one.disconnect()
     assert not list(path.parent.glob(".ledger.db*"))
 

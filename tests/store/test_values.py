@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from quiltstream.store import NoisyBlock, Registration, StoreDamaged, errors
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.codec import block_bytes, block_from_bytes
-from quiltstream.store.connection import explained
+from quiltstream.store.engines import explained
 from quiltstream.store.specs import TRANSITIONS, total_is_public
 
 from .samples import domain, query

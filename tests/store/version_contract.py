@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from quiltstream.store import BlockToPublish, Store, StoreError
 from quiltstream.store.errors import SchemaVersionError
+from quiltstream.store.log import heads
 from quiltstream.store.specs import Registration
 
 from .damage import rewriting
@@ -25,7 +25,7 @@ class VersionContract(Registered):
     def test_a_ledger_of_another_version_is_refused(self, url: str, store: Store) -> None:
         assert store.domains() == ()
         with rewriting(store) as connection:
-            connection.execute(sa.text("UPDATE quiltstream_version SET version_num = '9999'"))
+            connection.execute(heads.update().values(version=9999))
         for use in (Store.domains, lambda store: store.register(domain(), query())):
             with Store(url, create=True, wait=29) as newer, pytest.raises(SchemaVersionError, match=r"9999.*wrote it"):
                 use(newer)
@@ -34,7 +34,7 @@ class VersionContract(Registered):
         self, store: Store, registration: Registration, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The database is made to refuse the row, so that its own message quotes it where it can."""
-        self.refuse_releases(store)
+        self.refuse_blocks(store)
         marked = block(registration, 0)
         marked = replace(marked, counts=np.full_like(marked.counts, 987_654_321))
         with (
@@ -52,8 +52,8 @@ class VersionContract(Registered):
         assert not any(f"'{name}'" in shown for name in SERIES)
         assert store.entries() == []
 
-    def refuse_releases(self, store: Store) -> None:
-        """Make the database refuse every row of releases."""
+    def refuse_blocks(self, store: Store) -> None:
+        """Make the database refuse every row with a block."""
         raise NotImplementedError
 
     def test_ordinary_work_logs_no_row_and_no_statement_parameter(

@@ -6,8 +6,8 @@
     one value a cell for each window and shard, from all panes of the window; readings that wait for words
 ``coders``
     what Beam keeps and moves of a window, as bytes
-``release``, ``ledger_access``
-    charge, noise and rows of record; how workers wait for a ledger, and log blocks beside the sink
+``release``, ``ledger_access``, ``memory``
+    charge, noise and rows of record; how workers wait for a ledger; the file that remembers it
 ``rosters``
     numbers of series, and the roster of a window
 ``transitions``

@@ -375,7 +375,7 @@ class ReleaseHistograms(beam.DoFn):
     def setup(self) -> None:
         """Open the store and make the counters; they belong to the worker."""
         keep_memory_private()
-        self._store = PatientStore(Store(self._plan.address), live=self._live, log=self._plan.log)
+        self._store = PatientStore(Store(self._plan.address), live=self._live, memory=self._plan.memory)
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
         self._windows = Metrics.counter(METRICS, "windows-released")

@@ -106,7 +106,7 @@ def test_a_file_that_changes_while_it_is_read_ends_with_exit_code_5(
     assert (done.code, done.said("readings.csv changed while it was read")) == (5, True), done.err
     assert not made.sink.exists()
     with closing(sqlite3.connect(made.ledger)) as ledger:
-        assert ledger.execute("SELECT COUNT(*) FROM quiltstream_charges").fetchone() == (0,)
+        assert ledger.execute("SELECT COUNT(*) FROM quiltstream_log WHERE key LIKE 'entry/%'").fetchone() == (0,)
 
 
 def test_a_missing_source_exits_with_code_2(tmp_path: Path) -> None:

@@ -16,25 +16,16 @@ from ..jobs import Job, call, job
 Damage = Callable[[sqlite3.Connection], object]
 
 
-def flipped(column: str, table: str) -> Damage:
-    """One bit of a value in the middle of a table."""
+def flipped(column: str, kind: str) -> Damage:
+    """One bit of a value of a row of a kind."""
 
     def damage(connection: sqlite3.Connection) -> None:
-        number, value = connection.execute(f"SELECT id, {column} FROM {table} LIMIT 1 OFFSET 3").fetchone()  # noqa: S608
-        if isinstance(value, bytes):
-            value = bytes([value[0] ^ 4, *value[1:]])
-        elif isinstance(value, str):
-            value = chr(ord(value[0]) ^ 4) + value[1:]
-        else:
-            value *= 1 + 2**-52
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (value, number))  # noqa: S608
+        chosen = f"SELECT rowid, {column} FROM quiltstream_log WHERE key LIKE ? LIMIT 1 OFFSET 2"  # noqa: S608
+        number, value = connection.execute(chosen, (f"{kind}/%",)).fetchone()
+        value = bytes([value[0] ^ 4, *value[1:]]) if isinstance(value, bytes) else chr(ord(value[0]) ^ 4) + value[1:]
+        connection.execute(f"UPDATE quiltstream_log SET {column} = ? WHERE rowid = ?", (value, number))  # noqa: S608
 
     return damage
-
-
-def no_text(connection: sqlite3.Connection) -> None:
-    """A byte that is part of no UTF-8 in a text."""
-    connection.execute("UPDATE quiltstream_charges SET rule = CAST(x'72ff' AS TEXT) WHERE id = 4")
 
 
 def said(text: str) -> Damage:
@@ -42,15 +33,15 @@ def said(text: str) -> Damage:
 
 
 DAMAGES: dict[str, Damage] = {
-    "a block": flipped("block", "quiltstream_releases"),
-    "a loss": flipped("loss_after", "quiltstream_charges"),
-    "a text that is none": no_text,
-    "a removed block": said("DELETE FROM quiltstream_releases WHERE id = 4"),
-    "the last charge and its blocks": said(
-        "DELETE FROM quiltstream_charges WHERE id = (SELECT max(id) FROM quiltstream_charges)"
-    ),
-    "a removed query": said("DELETE FROM quiltstream_queries"),
-    "text in a column of numbers": said("UPDATE quiltstream_charges SET window_start = 'x' WHERE id = 4"),
+    "a block": flipped("blob", "block"),
+    "a charge": flipped("body", "entry"),
+    "a key": flipped("key", "block"),
+    "a text that is none": said("UPDATE quiltstream_log SET body = CAST(x'72ff' AS TEXT) WHERE seq = 4"),
+    "a removed block": said("DELETE FROM quiltstream_log WHERE key = (SELECT min(key) FROM quiltstream_log)"),
+    "the last row": said("DELETE FROM quiltstream_log WHERE seq = (SELECT max(seq) FROM quiltstream_log)"),
+    "a removed query": said("DELETE FROM quiltstream_log WHERE key LIKE 'query/%'"),
+    "a removed head": said("DELETE FROM quiltstream_heads WHERE domain != ''"),
+    "text in a column of numbers": said("UPDATE quiltstream_heads SET seq = 'x' WHERE domain != ''"),
 }
 
 
@@ -60,8 +51,6 @@ def damaged(ran: Job, folder: Path, damage: Damage) -> Job:
     shutil.copy(ran.ledger, copy.ledger)
     with closing(sqlite3.connect(copy.ledger)) as connection:
         damage(connection)
-        orphans = "charge_id NOT IN (SELECT id FROM quiltstream_charges)"
-        connection.execute(f"DELETE FROM quiltstream_releases WHERE {orphans}")  # noqa: S608 - a text of this test
         connection.commit()
     return copy
 
@@ -77,13 +66,15 @@ def test_every_command_reports_damage_with_exit_code_4(ran: Job, tmp_path: Path,
         assert done.code == 4, (command, done.out, done.err)
         assert "damaged" in done.err, (command, done.err)
         assert "Traceback" not in done.err
-    with closing(sqlite3.connect(copy.ledger)) as connection:
-        charges = connection.execute("SELECT count(*) FROM quiltstream_charges").fetchone()[0]
-        blocks = connection.execute("SELECT count(*) FROM quiltstream_releases").fetchone()[0]
-    copy.ledger.write_bytes(before)
-    with closing(sqlite3.connect(copy.ledger)) as connection:
-        assert charges == connection.execute("SELECT count(*) FROM quiltstream_charges").fetchone()[0]
-        assert blocks == connection.execute("SELECT count(*) FROM quiltstream_releases").fetchone()[0]
+    assert rows(copy.ledger.read_bytes(), tmp_path) == rows(before, tmp_path)
+
+
+def rows(ledger: bytes, folder: Path) -> list[tuple[object, ...]]:
+    """How many rows each of its tables has."""
+    (folder / "counted.db").write_bytes(ledger)
+    with closing(sqlite3.connect(folder / "counted.db")) as connection:
+        tables = ("quiltstream_heads", "quiltstream_log")
+        return [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables]  # noqa: S608
 
 
 def test_an_intact_ledger_is_verified_and_its_heads_verify_later_ledgers(ran: Job, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_the_demo_writes_exactly_the_files_it_names(folder: Path) -> None:
     seen = {path.name for path in folder.iterdir()}
     # beside the sink, and beside the settings under the ledger's address
     hidden = {name for name in seen if name.startswith(".") and ".quiltstream." in name}
-    assert sorted(Path(name).suffix for name in hidden) == [".blocks", ".blocks", ".json", ".json"]
+    assert sorted(Path(name).suffix for name in hidden) == [".json"]
     assert seen - hidden - {"ledger.db-wal", "ledger.db-shm"} == FILES
 
 

@@ -113,7 +113,7 @@ def test_a_dry_run_finds_a_ledger_that_cannot_be_written_and_changes_nothing(cop
     assert course(copy)["run"]["code"] == 0
     assert copy.ledger.read_bytes() == before
     with closing(sqlite3.connect(copy.ledger, isolation_level=None)) as connection:
-        connection.execute("CREATE TRIGGER no BEFORE UPDATE ON quiltstream_meta BEGIN SELECT raise(ABORT, 'no'); END")
+        connection.execute("CREATE TRIGGER no BEFORE UPDATE ON quiltstream_heads BEGIN SELECT raise(ABORT, 'no'); END")
     said, done = course(copy)["run"], call("run", copy.settings)
     assert said["code"] == done.code == 4
     assert done.said(said["text"].removeprefix("it stops before anything is charged: ")), (said, done.err)

@@ -25,7 +25,7 @@ from quiltstream.privacy.accounting.habits import HABITS, PROMISE
 from quiltstream.schemas.ledger import LedgerEntry
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.roster import Roster
-from quiltstream.store.queries import DomainSummary
+from quiltstream.store.answers import DomainSummary
 from quiltstream.store.store import Store
 
 from ...store.samples import BELIEF, SPACE, domain, drafts, query

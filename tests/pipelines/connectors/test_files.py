@@ -121,7 +121,7 @@ def test_an_unwritable_path_is_reported_before_any_charge(tmp_path: Path, field:
 def test_a_missing_sink_folder_is_created_with_only_the_files_of_the_sink(tmp_path: Path) -> None:
     assert call("run", job(tmp_path, sink={"parquet": "new/folder/out.parquet"}).settings).code == 0
     found = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
-    assert found == [".out.parquet.quiltstream.blocks", ".out.parquet.quiltstream.json", "out.parquet"]
+    assert found == [".out.parquet.quiltstream.json", "out.parquet"]
 
 
 @pytest.mark.night

@@ -137,6 +137,7 @@ def written(folder: Path, options: dict[str, Any] | None = None) -> Job:
     return job(
         folder,
         sink={"kafka": servers | {"topic": "out"}},
+        memory="memory.json",
         rejects={"kafka": servers | {"topic": "bad"}},
         windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"},
     )

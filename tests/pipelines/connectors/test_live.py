@@ -86,6 +86,7 @@ def test_a_kafka_job_imports_no_pub_sub(tmp_path: Path) -> None:
         windows=WINDOWS,
         readings={"each": "payload", "series": "message.key", "time": "ts", "value": "kwh", "unit": "kWh"},
         sink={"kafka": topic | {"topic": "out"}},
+        memory="memory.json",
         group_by=None,
     )
     modules = imported(

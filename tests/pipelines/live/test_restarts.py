@@ -272,11 +272,10 @@ def test_a_restarted_job_without_its_ledger_stops_and_creates_none(
 @pytest.mark.parametrize(
     "damage",
     [
-        "domains SET budget = 2 * budget",
-        "queries SET header = header || ' '",
-        "charges SET loss_after = loss_after / 2",
+        "heads SET digest = x'00' WHERE domain != ''",
+        "heads SET store_id = 'another' WHERE domain != ''",
+        "log SET domain = 'another' WHERE key LIKE 'entry/%'",
     ],
-    ids=lambda text: text.split()[0],
 )
 def test_a_ledger_damaged_during_a_job_stops_it_permanently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -293,12 +292,12 @@ def test_a_ledger_damaged_during_a_job_stops_it_permanently(
         return records
 
     def kept(connection: sqlite3.Connection) -> dict[str, bytes]:
-        return dict(connection.execute("SELECT window_start || '/' || shard, block FROM quiltstream_releases"))
+        return dict(connection.execute("SELECT key, blob FROM quiltstream_log WHERE key LIKE 'block/%'"))
 
     monkeypatch.setattr(Store, "publish", then_damage)
     done = run(one, "--json")
     assert before
-    done.ended(4, "the record is damaged")
+    done.ended(4)
     assert "restart" not in kinds(done)
     monkeypatch.setattr(Store, "publish", publish)
     sunk = files(one)

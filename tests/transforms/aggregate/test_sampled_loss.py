@@ -357,8 +357,8 @@ def test_the_sampled_loss_with_uncommitted_draws_is_within_the_bound(
 ) -> None:
     publish, drawn = Publisher.publish, list[Any]()
 
-    def lost(self: Any, registration: Any, drafts: Any) -> Any:
-        records = publish(self, registration, drafts)
+    def lost(self: Any, drafts: Any) -> Any:
+        records = publish(self, drafts)
         drawn.append(records)
         if len(drawn) % 2:
             raise OSError("the process ended before the commit")

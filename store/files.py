@@ -17,7 +17,7 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,18 +37,18 @@ def identity(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def log_of(path: Path) -> Path:
-    """The log of a ledger, which holds what is on record until SQLite copies it into the ledger's file.
+def target_of(path: Path) -> Path:
+    """Where a path leads to; of a circle of links, which ``Path.resolve`` does not take, one of them."""
+    return Path(os.path.realpath(path))
 
-    SQLite keeps it beside the file that a symbolic link leads to.
-    """
+
+def log_of(path: Path) -> Path:
+    """The log of a ledger, beside the file that a link leads to: what SQLite did not yet copy into that."""
     path = target_of(path)
     return path.with_name(f"{path.name}-wal")
 
 
-def target_of(path: Path) -> Path:
-    """Where a path leads to; of a circle of links, which ``Path.resolve`` does not take, one of them."""
-    return Path(os.path.realpath(path))
+EMPTY = "its file is empty, and a ledger never is: it was emptied, or a file without content was put in its place"
 
 
 def change(path: Path, opened: Identity) -> str | None:
@@ -60,11 +60,8 @@ def change(path: Path, opened: Identity) -> str | None:
     except OSError:
         return None  # SQLite says what it is
     if not found.st_size:
-        return _EMPTY
+        return EMPTY
     return None if (found.st_dev, found.st_ino) == opened else "its file was replaced while the job ran"
-
-
-_EMPTY = "its file is empty, and a ledger never is: it was emptied, or a file without content was put in its place"
 
 
 def absence(path: Path) -> tuple[bool, str | None]:
@@ -74,7 +71,7 @@ def absence(path: Path) -> tuple[bool, str | None]:
         OSError: the path cannot be looked at.
     """
     try:
-        return (False, None) if path.stat().st_size else (True, _EMPTY)
+        return (False, None) if path.stat().st_size else (True, EMPTY)
     except (FileNotFoundError, NotADirectoryError):
         log = log_of(path)
         if log.exists() and log.stat().st_size:
@@ -100,13 +97,15 @@ def check_usable(path: Path) -> None:
 
     It is not opened: to close it again would drop all locks that connections of this process hold on it, and the next
     process to close the ledger would take the log away that they still write to.
+
+    Raises:
+        OSError: it may not.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-    usable = os.R_OK | os.W_OK
-    if not os.access(path, usable, effective_ids=os.access in os.supports_effective_ids):
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError
 
 
@@ -115,7 +114,7 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
 
     Args:
         path: where the ledger is to be. If another process makes one there meanwhile, that one stays.
-        fill: makes the tables in a file, and closes it.
+        fill: makes the tables in a file, with nothing left in a log, and closes it.
         over: replace what is there, with the log beside it, if this holds. No other process makes one meanwhile. A
             symbolic link stays, and what it leads to is replaced.
 
@@ -130,14 +129,13 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
         # drawn noise is for the owner of the process until it is published: no other user may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
-        with locked(path.parent) as folder:
+        with _locked(path.parent) as folder:
             if over is None:
                 if not os.path.lexists(path):
                     temporary.replace(path)
             elif over():
                 for end in BESIDE:  # a log would be played into the new file
-                    with suppress(FileNotFoundError):
-                        Path(f"{path}{end}").unlink()
+                    Path(f"{path}{end}").unlink(missing_ok=True)
                 temporary.replace(path)
             os.fsync(folder)
     finally:
@@ -147,7 +145,7 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
 
 
 @contextmanager
-def locked(folder: Path) -> Generator[int]:
+def _locked(folder: Path) -> Generator[int]:
     """Hold a folder against other processes that make a ledger in it; the lock ends with the process."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -158,14 +156,34 @@ def locked(folder: Path) -> Generator[int]:
         os.close(handle)
 
 
-#: File systems that several machines mount, as Linux names them.
+#: File systems that several machines mount, as Linux names them; with ``fuse.`` before it as well.
 _SHARED = frozenset(
-    {
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs"),
-        *("ocfs2", "gfs2", "orangefs", "pvfs2"),
-        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
-        *("fuse.mount-s3", "fuse.goofys", "fuse.juicefs", "fuse.beegfs", "fuse.lizardfs", "fuse.mfs", "fuse.davfs"),
-    }
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "sshfs",
+        "ceph-fuse",
+        "s3fs",
+        "gcsfuse",
+        "rclone",
+        "mount-s3",
+        "goofys",
+        "juicefs",
+        "mfs",
+        "davfs",
+    ]
 )
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -184,7 +202,12 @@ def mounts() -> str:
 
 def misplaced(path: Path, mounted: str) -> str | None:
     """Why a ledger cannot be kept at a path, in words; ``None`` if it can be."""
-    kinds = dict(_kinds(mounted))  # of two mounts at one place the later one is seen
+    kinds: dict[str, str] = {}  # by mount point; of two mounts at one place the later one is seen
+    for line in mounted.splitlines():
+        before, _, after = line.partition(" - ")
+        with suppress(IndexError):
+            place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+            kinds[place] = after.split(" ")[0].removeprefix("fuse.")
     for file, what in ((path, "its file"), (log_of(path), f"its log {path.name}-wal")):
         if str(file) in kinds:
             return (
@@ -198,12 +221,3 @@ def misplaced(path: Path, mounted: str) -> str | None:
         f"it is on a network file system ({kind}), where jobs on two machines do not see each other's charges; use a "
         "disk of this machine, or use PostgreSQL"
     )
-
-
-def _kinds(mounted: str) -> Iterator[tuple[str, str]]:
-    """The mount points with their file systems' kinds."""
-    for line in mounted.splitlines():
-        before, separator, after = line.partition(" - ")
-        with suppress(IndexError):
-            if separator:
-                yield _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4]), after.split(" ")[0]
