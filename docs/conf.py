@@ -33,6 +33,7 @@ KINDS = {
     "How-to guides": [
         "planning",
         "show",
+        "files",
         "messages",
         "streaming",
         "kafka",
