@@ -227,7 +227,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             self._by_watermark or readings.element_type not in (Any, typehints.Any, pa.RecordBatch)
         )
         grouped = plan.group_column is not None
-        readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped)
+        readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped, words=plan.words)
         check_hosts(runner, plan.address)
         check_modes(readings.pipeline.options)
         check_plan(plan, live=live)
@@ -486,7 +486,7 @@ class DiscoverSchedule(beam.CombineFn):
             known = np.array([*(name in self._series for name in names), False])[columns.series]
             rejects[RejectReason.NOT_IN_ROSTER], good = good & ~known, good & known
         if self._space is not None and self._space.categories:
-            labelled = self._space.are_states(columns.values)
+            labelled = self._space.are_states(columns.values) | np.isnan(columns.values)
             rejects[RejectReason.UNKNOWN_LABEL], good = good & ~labelled, good & labelled
         tally = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in rejects.items()}
         seen.tally = sum_tallies((seen.tally, tally, {READINGS: int(np.count_nonzero(good))}))

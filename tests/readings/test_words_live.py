@@ -6,6 +6,7 @@ Jobs publish without noise; every row is compared with a literal reading of all 
 from __future__ import annotations
 
 import csv
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pytest
+import yaml
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.runners import read_source
@@ -26,6 +28,7 @@ from quiltstream.transforms.sources.contract import PartitionedSource, Reader, S
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 from ..depth import NIGHT, some
+from ..pipelines.jobs import call
 from .test_cases import REST
 from .test_words import ORIGIN, READINGS, SLOT, WORDS, Row, decoded, rows_of, truth_of, words_in, write
 
@@ -172,6 +175,20 @@ def test_a_job_over_files_publishes_the_same_rows(tmp_path: Path, word: str) -> 
     assert on_record(job) == right_of(word, rows)
 
 
+@pytest.mark.parametrize("word", ["sum", "rank"])
+@pytest.mark.parametrize("form", ["rows", "tables"])
+def test_a_pipeline_of_ones_own_gives_lengths_and_ranks(tmp_path: Path, word: str, form: str) -> None:
+    rows = rows_of(7, counter=False)
+    write(tmp_path, rows, random.Random(8))
+    job = job_of(tmp_path, word)
+    given: list[Any] = [row for batch in decoded(job) for row in batch.to_pylist()]
+    if form == "tables":
+        given = [pa.Table.from_pylist(given[at::2]) for at in (0, 1)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | beam.Create(given) | PrivateHistograms(job, noise="none")
+    assert on_record(job) == right_of(word, rows)
+
+
 def test_a_reading_that_is_late_for_its_window_counts_in_the_next_one(tmp_path: Path) -> None:
     rows: list[Row] = [("a", ORIGIN + at, "5", 300, 0) for at in (0, 3 * 7_200)]
     late: Row = ("a", ORIGIN + 7_200 - 300, "20", 300, 0)
@@ -197,3 +214,26 @@ def write_rows(folder: Path, rows: list[Row]) -> None:
         writer = csv.writer(file)
         writer.writerow(["meter", "ts", "v", "len", "rank"])
         writer.writerows(rows)
+
+
+@pytest.mark.parametrize(("word", "other"), [("hold", "unavailable"), ("register", "1000000")])
+def test_one_value_that_changes_moves_no_total_no_row_and_no_exit_code(tmp_path: Path, word: str, other: str) -> None:
+    seen = list[Any]()
+    rows = rows_of(7, counter=word == "register")
+    changed = [(*row[:2], other, *row[3:]) if at == len(rows) // 2 else row for at, row in enumerate(rows)]
+    truths = [right_of(word, one) for one in (rows, changed)]
+    # it decides which cells have a value
+    assert [counts[-1] for counts in truths[0].values()] != [counts[-1] for counts in truths[1].values()]
+    for name, given in (("before", rows), ("after", changed)):
+        folder = tmp_path / name
+        folder.mkdir()
+        write(folder, given, random.Random(8))
+        path = folder / "settings.yaml"
+        settings = job_of(folder, word).model_dump(mode="json", exclude_defaults=True)
+        path.write_text(yaml.safe_dump(settings | {"sink": {"jsonl": "out.jsonl"}}), encoding="utf-8")
+        done = call("run", path, "--accept-noise").ended(0)
+        published = [json.loads(line) for line in (folder / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+        hidden = dict.fromkeys(("counts", "estimate", "release_id", "ledger_id"))
+        seen.append(([one | hidden for one in published], done.err))
+    assert len(seen[0][0]) == len(truths[0])
+    assert seen[0] == seen[1]

@@ -321,7 +321,9 @@ class Encoder:
         drop(numbers < 0, RejectReason.NOT_IN_ROSTER)
         if self.plan.space.categories:
             # of a pipeline of one's own: labels of files were compared when they were read
-            drop(~self.plan.space.are_states(columns.values), RejectReason.UNKNOWN_LABEL)
+            no_state = ~self.plan.space.are_states(columns.values)
+            # where a mark ends a hold, it is of no state
+            drop(no_state & ~np.isnan(columns.values), RejectReason.UNKNOWN_LABEL)
         if columns.groups is not None and columns.group is not None:
             named = [self.members.groups.get(name, -2) for name in columns.groups.to_pylist()]
             drop(

@@ -30,12 +30,13 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
+from ...schemas.readings import GROUPED_READING_SCHEMA, LENGTH, LONGEST_US, RANK, READING_SCHEMA, RejectReason
 from ...schemas.states import StateSpace
 from ..common.batches import ReadingsError, as_floats, finite_float, is_text_type, whole, with_reasons
 from ..formats.paths import is_text
-from ..formats.rows import Labels
+from ..formats.rows import Labels, read_lengths
 from ..formats.times import TimeReader
+from ..readings.slots import Words
 
 LOG = logging.getLogger("quiltstream.rows")
 
@@ -56,7 +57,9 @@ _TAKEN = (
 )
 
 
-def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool) -> Any:
+def batched(
+    readings: Any, read: Mapping[str, Any], space: StateSpace, *, grouped: bool, words: Words | None = None
+) -> Any:
     """A collection of readings of any kind that is taken as one of record batches; one of these is returned as it is.
 
     Raises:
@@ -66,6 +69,9 @@ def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, groupe
     if kind is pa.RecordBatch:
         return readings
     schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+    if words is not None:
+        more = [LENGTH] * (words.length_us == LONGEST_US and words.hold_us is None) + [RANK] * words.rank
+        schema = pa.schema([*schema, *more])
     _check_type(kind, schema)
     ambiguous = read.get("ambiguous", "earliest")
     if ambiguous == "in-order":
@@ -74,7 +80,7 @@ def batched(readings: Any, read: Mapping[str, Any], space: StateSpace, *, groupe
             "set earliest or latest, or give the offset"
         )
     times = TimeReader(read["timezone"], ambiguous)
-    return readings | "Rows" >> beam.ParDo(BatchRows(times, space, grouped=grouped)).with_output_types(pa.RecordBatch)
+    return readings | "Rows" >> beam.ParDo(BatchRows(times, space, schema)).with_output_types(pa.RecordBatch)
 
 
 def _check_type(kind: Any, schema: pa.Schema) -> None:
@@ -117,10 +123,10 @@ class BatchRows(beam.DoFn):
     A batch has the earliest timestamp of its elements, so that the watermark does not pass any of them.
     """
 
-    def __init__(self, times: TimeReader, space: StateSpace, *, grouped: bool) -> None:
+    def __init__(self, times: TimeReader, space: StateSpace, schema: pa.Schema = READING_SCHEMA) -> None:
         self._times = times
         self._labels = Labels.of(space)
-        self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
+        self._schema = schema
         self._held: list[tuple[Any, ...]] = []
         self._reasons: list[RejectReason | None] = []
         self._earliest = MAX_TIMESTAMP
@@ -179,9 +185,9 @@ class BatchRows(beam.DoFn):
             found = [] if absent else [getattr(element, name) for name in names]
         if absent:
             raise self._malformed(f"of the type {type(element).__name__} without the field {absent[0]}")
-        series, time, value, *group = found
+        series, time, value, *more = found
         read = _number(value) if self._labels is None else _label(value)
-        return _name("series", series), _stamp(time), read, *(_name("group", one) for one in group)
+        return _name("series", series), _stamp(time), read, *map(_more, names[3:], more)
 
     def _malformed(self, what: str) -> _IrregularError:
         return _IrregularError(str(_refused(what, self._schema)), RejectReason.MALFORMED_ROW)
@@ -241,7 +247,34 @@ class BatchRows(beam.DoFn):
         if name == "value":
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
             return as_floats(column) if number else [_number(one) for one in column.to_pylist()]
-        return [_name(name, one) for one in column.to_pylist()]
+        if name == LENGTH.name:
+            return pa.array(read_lengths(column))
+        return [_more(name, one) for one in column.to_pylist()]
+
+
+def _more(name: str, value: Any) -> Any:
+    """What a reading covers, in microseconds; the rank of its delivery; or a name."""
+    if name == LENGTH.name:
+        if isinstance(value, dt.timedelta):
+            return value // dt.timedelta(microseconds=1)
+        seconds = _finite(name, value)
+        return None if seconds is None else round(min(max(seconds, 0.0), LONGEST_US / 1e5) * 1e6)
+    if name == RANK.name:
+        rank = _finite(name, value)
+        return None if rank is None else round(min(max(rank, -(2.0**62)), 2.0**62))
+    return _name(name, value)
+
+
+def _finite(name: str, value: Any) -> float | None:
+    try:
+        number = _number(value)
+    except _IrregularError:
+        reason = RejectReason.BAD_INTERVAL if name == LENGTH.name else RejectReason.MALFORMED_ROW
+        kind = type(value).__name__
+        raise _IrregularError(
+            f"readings.{name} is of the type {kind}, and must be a number: map it to one", reason
+        ) from None
+    return number if number is not None and math.isfinite(number) else None
 
 
 #: Kinds of columns besides texts that hold labels, as :class:`.rows.Labels` reads them.
@@ -267,7 +300,8 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     if pa.types.is_dictionary(kind):
         return pa.array(column, pa.utf8()).dictionary_encode()
-    return pa.array(column, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(column, kind)
+    counted = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return pa.array(column, pa.int64()).cast(kind) if counted else pa.array(column, kind)
 
 
 def _is_absent(value: Any) -> bool:

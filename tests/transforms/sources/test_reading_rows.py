@@ -61,7 +61,7 @@ WATTS = StateSpace((1.0,))
 def gathered(
     *elements: Any, timezone: str = "UTC", grouped: bool = False, space: StateSpace = WATTS
 ) -> list[pa.RecordBatch]:
-    made = BatchRows(TimeReader(timezone), space, grouped=grouped)
+    made = BatchRows(TimeReader(timezone), space, GROUPED_READING_SCHEMA if grouped else READING_SCHEMA)
     made.start_bundle()
     found = [one for element in elements for one in made.process(element, AT)]
     return [*found, *(one.value for one in made.finish_bundle())]
@@ -238,7 +238,7 @@ def test_a_repeated_hour_follows_the_settings_and_a_skipped_hour_is_rejected(amb
     times = [dt.datetime(2024, 10, 27, 2, 30), dt.datetime(2024, 3, 31, 2, 30)]
     rows = [row(time=one) for one in times]
     for elements in (rows, [pa.table({"series": ["a", "b"], "time": times, "value": [1.0, 2.0]})]):
-        made = BatchRows(TimeReader("Europe/Berlin", ambiguous), WATTS, grouped=False)
+        made = BatchRows(TimeReader("Europe/Berlin", ambiguous), WATTS)
         made.start_bundle()
         found = [one for element in elements for one in made.process(element, AT)]
         (batch,) = [*found, *(one.value for one in made.finish_bundle())]
@@ -328,7 +328,7 @@ def test_a_name_of_blanks_only_is_absent_in_rows_and_record_batches(blank: str |
 
 
 def test_a_batch_has_the_earliest_instant_of_its_elements() -> None:
-    made = BatchRows(TimeReader("UTC"), WATTS, grouped=False)
+    made = BatchRows(TimeReader("UTC"), WATTS)
     made.start_bundle()
     for seconds in (30, 10, 20):
         assert list(made.process(row(), Timestamp(seconds))) == []
