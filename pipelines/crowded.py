@@ -51,8 +51,7 @@ def refuse_crowded_stamps(settings: Settings, series: Ints, times: Ints) -> None
 
 def refuse_crowded_files(settings: Settings, source: ReadReadings) -> None:
     """The same of the first readings of files, before a run begins."""
-    words = words_of(settings.readings, settings.slots.of)
-    if words is not None or source.by_series is not None or "of" in settings.slots.model_fields_set:
+    if words_of(settings.readings, settings.slots.of) is not None or "of" in settings.slots.model_fields_set:
         return
     numbers: dict[str, int] = {}
     parts: list[tuple[Ints, Ints]] = []

@@ -11,7 +11,6 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
-from ..schemas.slots import Schedule
 from ..transforms.checks import check_modes
 from ..transforms.common.batches import METRICS
 from ..transforms.formats.rows import Labels
@@ -63,7 +62,7 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
-def read_source(settings: Settings, group: str | None = None, schedule: Schedule | None = None) -> ReadReadings:
+def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
     """The reading of the settings' source; its files are found and their headers checked now.
 
     Raises:
@@ -89,8 +88,6 @@ def read_source(settings: Settings, group: str | None = None, schedule: Schedule
             timezone=settings.slots.timezone,
             group=group,
             resolve=settings.path,
-            grid=settings.grid,
-            schedule=schedule,
             labels=Labels.of(settings.space),
             words=words_of(readings, settings.slots.of),
         )

@@ -81,7 +81,7 @@ _TEXTS = {
     RejectReason.NOT_A_NUMBER: "the value is not a number: the cell stays without a reading",
     RejectReason.NOT_FINITE: "the value is NaN or infinite: the cell stays without a reading",
     RejectReason.UNKNOWN_LABEL: "the label is none of states.categories: the cell stays without a reading",
-    RejectReason.BAD_INTERVAL: "the interval ends before it begins, or more than 366 days after",
+    RejectReason.BAD_INTERVAL: "what it covers is nothing, or more than 26 hours",
     RejectReason.NOT_IN_ROSTER: "the series is not in the roster",
     RejectReason.GROUP_CONFLICT: "the row names no group, or another one than the roster does",
     RejectReason.LATE: "the reading came after its windows had closed",

@@ -23,12 +23,12 @@ from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings, read_roster, read_settings
 from ...schemas.settings.readings import Constant
-from ...schemas.slots import Schedule, format_duration, format_instant, time_zone
+from ...schemas.slots import Schedule, SlotGrid, format_duration, format_instant, time_zone
 from ...transforms.common.batches import Floats, Ints, reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import PayloadDecoder
-from ...transforms.readings.slots import words_of
-from ...transforms.sources.files import BySeries, FileTask, ReadReadings, SlotValues
+from ...transforms.readings.slots import Words, slot_readings, words_of
+from ...transforms.sources.files import FileTask, ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
@@ -192,18 +192,18 @@ class TopicSample:
                 yield topic, decoded
 
 
-def gather(source: ReadReadings | TopicSample, by_series: BySeries | None) -> Gathered:
-    """Read every file of a source as a run does, without Beam; where rows of a series go together, as the slots."""
+def gather(source: ReadReadings | TopicSample, grid: SlotGrid, words: Words | None) -> Gathered:
+    """Read every file of a source as a run does, without Beam; with a word about several rows, as the slots."""
     found, held, some = _Gathering(), list[pa.RecordBatch](), set[str]()
     for path, decoded in source.decoded():
         some |= {path} if decoded.readings is not None or decoded.rejects or decoded.passed else set()
-        if by_series is not None and decoded.readings is not None:
+        if words is not None and decoded.readings is not None:
             held.append(decoded.readings)
             found.compare(path, decoded.readings)
             found.add(path, replace(decoded, readings=None))
         else:
             found.add(path, decoded)
-    for one in [] if by_series is None else by_series.of(held):
+    for one in [] if words is None else slot_readings(held, grid, words):
         found.take(one)
     empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
@@ -215,7 +215,7 @@ def gather(source: ReadReadings | TopicSample, by_series: BySeries | None) -> Ga
     series = rank[series] if len(series) else series
     order = np.lexsort((times, series))
     # what a counter rises has times of its own
-    is_register = isinstance(by_series, SlotValues) and by_series.words.register is not None
+    is_register = words is not None and words.register is not None
     as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
     stamps = np.concatenate([times[:0], *as_held]) if is_register else times
     span = (int(stamps.min()), int(stamps.max())) if len(times) else None
@@ -263,14 +263,13 @@ def check(settings: Settings) -> Checked:
     words = words_of(settings.readings, settings.slots.of)
     if settings.source is not None and settings.source.kafka is not None:
         sample = TopicSample(settings, group)
-        data = gather(sample, None)
+        data = gather(sample, settings.grid, words)
         if words is None:
             refuse_crowded_stamps(settings, data.series, data.times)
         return replace(examine(settings, data, None), messages=len(sample.messages))
-    source = read_source(settings, group, settings.schedule)
-    by_series = source.by_series if words is None else SlotValues(words, settings.grid)
-    data = gather(source, by_series)
-    if by_series is None:
+    source = read_source(settings, group)
+    data = gather(source, settings.grid, words)
+    if words is None:
         refuse_crowded_stamps(settings, data.series, data.times)
     return examine(settings, data, roster)
 

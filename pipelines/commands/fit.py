@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 
 from ...privacy.accounting.forward_backward import certified, endless, lower_bound
 from ...privacy.accounting.habits import habit_loss
@@ -57,10 +58,10 @@ from ...schemas.settings.job import (
     under_pseudonyms,
 )
 from ...schemas.settings.model import STAND_IN
-from ...schemas.slots import DAY_US, format_duration, parse_instant
+from ...schemas.slots import DAY_US, SlotGrid, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
-from ...transforms.readings.slots import words_of
-from ...transforms.sources.files import SlotValues
+from ...transforms.readings.slots import Words, slot_readings, words_of
+from ...transforms.sources.files import FileDecoder, FileTask, decoded_in
 from ..connectors.files import SERIES_COLUMN, series_column, source_digests
 from ..connectors.job_io import check_output, job_paths
 from ..console import finite, plural, working
@@ -285,10 +286,13 @@ def _counted(
     """The transitions of every series, and its states; None where they are not wanted, or too many to keep."""
     read, number = read_source(settings), next(_NUMBERS)
     pipeline = new_pipeline(options_of(["--direct_running_mode=in_memory"]))
-    decoded = pipeline | "Read" >> read
-    words, readings = words_of(settings.readings, settings.slots.of), decoded.readings
-    if words is not None:
-        readings = readings | "Slots" >> SlotValues(words, settings.grid)
+    words = words_of(settings.readings, settings.slots.of)
+    if words is None:
+        decoded = pipeline | "Read" >> read
+        readings = decoded.readings
+    else:
+        seed = pipeline | "Seed" >> beam.Create([read.tasks])
+        readings = seed | "Slots" >> beam.FlatMap(slots_in, read.decoder, settings.grid, words)
     counted = readings | "Estimate" >> EstimateTransitions(
         settings.grid, settings.space, start=first, stop=last, series=series, most=settings.most_series
     )
@@ -298,6 +302,12 @@ def _counted(
         _ = states | "Keep states" >> beam.Map(_keep, (number, "paths"))
     pipeline.run().wait_until_finish()
     return _RESULTS.pop((number, "counts")), _RESULTS.pop((number, "paths"), None)
+
+
+def slots_in(tasks: list[FileTask], decoder: FileDecoder, grid: SlotGrid, words: Words) -> list[pa.RecordBatch]:
+    """The readings of files as one a slot, which takes all of a series."""
+    found = (decoded.readings for _, decoded in decoded_in(decoder, tasks))
+    return slot_readings((one for one in found if one is not None), grid, words)
 
 
 def _keep(found: Any, name: tuple[int, str]) -> None:

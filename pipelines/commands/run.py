@@ -205,7 +205,7 @@ class _Batch:
 
     def source(self, settings: Settings, plan: Plan) -> ReadReadings:
         """The reading of the files, which are found, and whose headers are checked, now."""
-        return read_source(settings, plan.group_column, plan.schedule)
+        return read_source(settings, plan.group_column)
 
     def make_places(self, settings: Settings) -> None:
         """Make the folders of the files, and try to write there."""

@@ -48,9 +48,11 @@ def weigh(look: Look, found: Found, end: str, end_name: str) -> None:
         varied = np.mean(lengths == most_frequent(lengths)) < 0.9
         step = slot_of(lengths) if look.labels or varied else step
         if look.labels:
-            look.more["until"] = end_name
+            _cover(look, end)
+            look.more["hold"] = "26h"
         elif varied:
-            _cover(look, lengths, end, end_name)
+            _cover(look, end)
+            _sums(look, lengths, end_name)
     if step is None:
         what = "give a file that has more, and check that a column with the name of the meter or wearer is called so"
         raise CommandError(f"no series has two readings at different times, so the interval cannot be seen; {what}")
@@ -88,11 +90,15 @@ def weigh(look: Look, found: Found, end: str, end_name: str) -> None:
         )
 
 
-def _cover(look: Look, lengths: Ints, end: str, name: str) -> None:
-    """Readings of intervals of many lengths."""
+def _cover(look: Look, end: str) -> None:
+    """Readings with the intervals that they cover."""
     time = look.times.instant or look.times.sql
     look.query = replace(look.query, time=time, more=(f"{end} - {time} as length",))
     look.more["length"], look.is_select = "length", True
+
+
+def _sums(look: Look, lengths: Ints, name: str) -> None:
+    """Readings of intervals of many lengths."""
     shortest, longest = (format_duration(int(one)) for one in (lengths.min(), lengths.max()))
     why = f"{name} ends the interval from {look.times.columns[0]} on, {shortest} to {longest} long: what has a slot?"
     sums = "steps, energy: a reading that covers several slots is shared out over them by time"

@@ -243,7 +243,9 @@ def guess(look: Look, output: Path, hold_out: str) -> Guess:
             else states + '  unit: ""\n' * (not look.labels),
             missing=asked.text(
                 "missing",
-                "state" if look.rises or look.asks("readings.register", "readings.hold") else "public",
+                "state"
+                if look.rises or "hold" in look.more or look.asks("readings.register", "readings.hold")
+                else "public",
                 indent="",
             ),
             model=model,

@@ -75,6 +75,8 @@ GONE: dict[str, str] = {
     "(unpivot files on columns(* exclude (date)) into name name value value); of times of the day: day_clock(date, "
     "name, 'Europe/Berlin') as time",
     "readings.value.register": "name the counter in readings.value, and say register: {gap: 2h} beside it",
+    "readings.until": 'a SELECT says what an interval covers: select id as series, begin as time, "end" - begin as '
+    "length, label as value from files; with length: length and hold: 26h a label holds so long",
     "readings.remember": "counters are compared where windows are counted, and no reader remembers them",
     "readings.decimal": "a SELECT reads such numbers: select id as series, ts as time, num_marks(kwh, '.', ',') as "
     "value from files",

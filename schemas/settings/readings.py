@@ -127,11 +127,6 @@ def check_readings(readings: Readings) -> None:
     problems = [
         f"readings.{one} is missing; add it (see `quiltstream init` for a commented example)" for one in missing
     ]
-    if readings.ambiguous == "in-order" and readings.until is not None:
-        problems.append(
-            "readings.ambiguous is in-order, and intervals have not both hours one after the other; set earliest or "
-            "latest"
-        )
     problems += _expression_problems(readings)
     if isinstance(readings.series, Constant) and readings.pseudonyms is not None:
         problems.append(
@@ -243,11 +238,6 @@ class Readings(Section):
         description="column with the event time, or JMESPath in a message; several columns are joined with a blank",
     )
     value: str | None = Field(default=None, description="column with the measured value, or JMESPath in a message")
-    until: Name | None = Field(
-        default=None,
-        description="column with the end of an interval that begins at time, of labels: each slot has the label that "
-        "covers most of it; only of files that are all there",
-    )
     length: Name | None = Field(
         default=None, description="what a reading covers, such as 30min, or the column with it: a duration, or seconds"
     )
@@ -352,8 +342,7 @@ class Readings(Section):
         return {
             name.rstrip("_"): value
             for name, value in said.items()
-            if value != _default(name)
-            or not (name in {*MESSAGE_FIELDS, *WORDS, "select", "until"} or info.exclude_defaults)
+            if value != _default(name) or not (name in {*MESSAGE_FIELDS, *WORDS, "select"} or info.exclude_defaults)
             if name not in MESSAGE_FIELDS or name not in added or value != added[name]
         }
 
@@ -401,11 +390,6 @@ class Readings(Section):
             raise SettingsError(
                 "readings.ambiguous is in-order, and files that are followed may be read from their middle on; set "
                 "earliest or latest"
-            )
-        if self.until is not None:
-            raise SettingsError(
-                "readings.until: which label covers most of a slot is known when all of a series are there, and files "
-                "that are followed are read as they appear: use quiltstream run without --live"
             )
 
 

@@ -26,9 +26,10 @@ import yaml
 from quiltstream.pipelines.commands.check import gather
 from quiltstream.pipelines.runners import read_source
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.transforms.readings.slots import words_of
+from quiltstream.transforms.formats.rows import Labels
+from quiltstream.transforms.readings.slots import slot_readings, words_of
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.files import HowRead, SlotValues, decoder_of
+from quiltstream.transforms.sources.files import HowRead, decoder_of
 
 from ..pipelines.jobs import call
 from ..present import present
@@ -105,7 +106,7 @@ def test_a_case_is_read_right_in_batch(case: Case) -> None:
     settings = Settings.read(case.path)
     source = read_source(settings)
     words = words_of(present(settings.readings), settings.slots.of)
-    found = gather(source, None if words is None else SlotValues(words, settings.grid))
+    found = gather(source, settings.grid, words)
     series = (found.names[at] for at in found.series)
     case.check(cells_of(zip(series, found.times.tolist(), found.values.tolist(), strict=True)))
     assert {why.value: [Path(place).name for place in places] for why, (_, places) in found.rejects.items()} == {
@@ -122,13 +123,14 @@ def test_a_case_is_read_right_as_arriving_files(case: Case) -> None:
         pytest.skip("the order of a file's rows is not known where files are followed")
     words = words_of(readings, settings.slots.of)
     how: HowRead = {"timezone": settings.slots.timezone, "batch_rows": 100, "words": words}
+    how["labels"] = Labels.of(settings.space)
     patterns = tuple(str(case.path.parent / one) for one in source.patterns)
     batches, rejects = list[pa.RecordBatch](), Counter[str]()
     reader = ArrivingFiles(decoder_of(source, readings, **how), patterns).reader(0, "")
     while (found := reader.read()) is not None:
         batches += found.batches
         rejects.update({why.value: count for why, count in found.rejected.items()})
-    table = pa.Table.from_batches(batches if words is None else SlotValues(words, settings.grid).of(batches))
+    table = pa.Table.from_batches(batches if words is None else slot_readings(batches, settings.grid, words))
     times = table["time"].cast(pa.int64()).to_pylist()
     case.check(cells_of(zip(table["series"].to_pylist(), times, table["value"].to_pylist(), strict=True)))
     assert rejects == {why: len(places) for why, places in case.rejects.items()}

@@ -20,8 +20,7 @@ import pytest
 from quiltstream.pipelines.runners import read_source
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
-from quiltstream.transforms.readings.slots import Words, words_of
-from quiltstream.transforms.sources.files import SlotValues
+from quiltstream.transforms.readings.slots import Words, slot_readings, words_of
 
 from ..depth import examples
 from .test_cases import REST
@@ -212,7 +211,7 @@ def test_a_word_means_what_its_definition_says_in_any_order_and_files(tmp_path: 
         rows = rows_of(seed, counter="register" in word)
         write(folder, rows, random.Random(seed + 1))
         settings = settings_of(folder, word)
-        found = cells_of(SlotValues(words_in(settings), settings.grid).of(decoded(settings)))
+        found = cells_of(slot_readings(decoded(settings), settings.grid, words_in(settings)))
         right = truth_of(word, rows)
         assert found.keys() == right.keys(), f"seed {seed}"
         assert [found[cell] for cell in right] == pytest.approx([float(one) for one in right.values()], rel=1e-12), (

@@ -26,7 +26,6 @@ class Columns:
     times: tuple[str, ...]
     value: str
     group: str | None = None
-    until: str | None = None
     length: str | None = None  # column with what a reading covers
     rank: str | None = None
     labels: bool = False  # whether the values are labels, which are text whatever they look like
@@ -43,7 +42,6 @@ class Columns:
             readings.time_columns,
             readings.value or "",
             group,
-            until=readings.until,
             length=length,
             rank=RANK.name if words is not None and words.rank else None,
             labels=labels,
@@ -54,7 +52,7 @@ class Columns:
         """(setting, column) of each that a setting names, for messages."""
         named = [("readings.series", self.series), *(("readings.time", one) for one in self.times)]
         named += [("readings.value", self.value), ("group_by", self.group)]
-        named += [("readings.until", self.until), ("readings.length", self.length), ("readings.cell", self.rank)]
+        named += [("readings.length", self.length), ("readings.cell", self.rank)]
         return tuple((setting, column) for setting, column in named if column is not None)
 
     @property

@@ -243,10 +243,6 @@ def _numbered(column: pa.Array) -> pa.Array:
 _NO_LABEL = ("", "NA", "N/A", "#N/A", "na", "n/a", "NULL", "Null", "null")
 
 
-#: The end of the interval of a reading, until the slots are known that it covers.
-UNTIL = pa.field("until", pa.timestamp("us", tz="UTC"), nullable=False)
-
-
 def read_lengths(column: pa.Array) -> Ints:
     """What readings cover, microseconds, shape (n,): durations, or seconds; 0 for what is neither."""
     if column.type == pa.month_day_nano_interval():
@@ -377,12 +373,6 @@ class RowDecoder:
             problems += [Problem(one.rows, RejectReason.MALFORMED_ROW) for one in broken]
             schema = schema.append(RANK)
             arrays.append(pa.array(np.clip(np.nan_to_num(ranks), -(2.0**62), 2.0**62).astype(np.int64)))
-        if columns.until is not None:
-            until = good(self._times.read([raw.columns[columns.until]]))
-            bad = (until <= times) | (until - times > LONGEST_US)
-            problems.append(Problem(bad, RejectReason.BAD_INTERVAL))
-            schema = schema.append(UNTIL)
-            arrays.append(_utc(until))
         # what is no number ends a hold: it goes on without a value, and is a reject beside that
         marks = OF_VALUES if words is not None and words.hold_us is not None else frozenset[RejectReason]()
         keep = np.ones(rows, dtype=np.bool_)

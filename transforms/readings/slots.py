@@ -15,6 +15,7 @@ counter that is the gap: whether a stand was a bad reading is asked of its two n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, cast
@@ -103,7 +104,7 @@ def words_of(readings: Readings | None, of: str) -> Words | None:
     meter = None if readings is None else _meter_of(readings)
     hold = None if readings is None else readings.hold
     length_us = LONGEST_US if readings is None or readings.length_us is None else readings.length_us
-    if of == "last" or (readings is not None and readings.length is None):
+    if (of == "last" and hold is None) or (readings is not None and readings.length is None):
         length_us = 0
     words = Words(
         of=cast("Any", of),
@@ -124,8 +125,11 @@ def _meter_of(readings: Readings) -> Meter | None:
     return Meter(parse_duration(given.gap), most, (given.over_end or 0.0) * scale, given.net)
 
 
-def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -> pa.RecordBatch | None:
-    """The readings of some series as one reading a slot, at its beginning; ``None`` where no slot has a value."""
+def slot_readings(batches: Iterable[pa.RecordBatch], grid: SlotGrid, words: Words) -> list[pa.RecordBatch]:
+    """All readings of some series as one reading a slot, at its beginning; no batch where no slot has a value."""
+    batches = list(batches)
+    if not batches:
+        return []
     given = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
     codes = given.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
     begin = given.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -140,7 +144,7 @@ def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -
     readings = Covering(codes, begin, values, whole("length"), whole("rank"))
     of, slots, values = slot_values(readings, grid, words)
     if not len(of):
-        return None
+        return []
     # a series is of the group of its earliest reading
     first = np.zeros(int(codes.max()) + 1, dtype=np.int64)
     order = np.lexsort((begin, codes))[::-1]
@@ -153,7 +157,7 @@ def slot_readings(batches: list[pa.RecordBatch], grid: SlotGrid, words: Words) -
         "value": pa.array(values),
     }
     schema = GROUPED_READING_SCHEMA if "group" in columns else READING_SCHEMA
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return [pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)]
 
 
 def slot_values(
@@ -168,12 +172,12 @@ def slot_values(
     if words.register is not None:
         one = _rises(one, words.register)
         return _shared(one, grid, within, mean=False)
-    if words.of == "last" and words.hold_us is not None:
-        return _held(_until_next(one, words.hold_us), grid, within)
-    if words.of == "mean" and words.hold_us is not None:
-        known = one.length_us > 0
-        until = _until_next(one, words.hold_us)
-        one = replace(until, length_us=np.where(known, one.length_us, until.length_us))
+    if words.hold_us is not None:
+        known, until = one.length_us > 0, _until_next(one, words.hold_us)
+        if words.of == "last":
+            ends = np.where(known, np.minimum(one.length_us, until.length_us), until.length_us)
+            return _held(replace(one, length_us=ends), grid, within)
+        one = replace(one, length_us=np.where(known, one.length_us, until.length_us))
     one = one.take(np.isfinite(one.values))
     if words.of == "last":
         return _latest(one, grid, within, by_rank=words.rank)

@@ -2,23 +2,11 @@
 
 What is to be read is found and checked when the transform is made: patterns, headers and schemas, before any reading.
 Past the decoder an element is a batch, never a reading.
-
-Files are read side by side, so no worker sees the rows of a series one after another. Where all rows of a series are
-needed, as for slots of intervals, they are brought together by shards of the series.
-
-*Intervals* are labels that hold from one instant to another. A slot has the label that covers most of it, of several
-that cover it equally long the one that begins earlier in it, of these the one whose state comes first. What the
-intervals leave uncovered is compared with nothing: a slot of which a label covers a second, and nothing the rest, has
-that label. Intervals of one label that overlap count once, so neither the order of the rows nor a row that stands twice
-changes anything. The slots of an interval depend on its ends alone, and a slot has one label at most: a reading per
-cell comes out, as of any other source. An interval that fills several slots is an event of so many: the promise is
-about one slot, and an event costs what the account says of its slots together.
 """
 
 from __future__ import annotations
 
 import io
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,8 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import apache_beam as beam
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.metrics.metric import Metrics
@@ -41,15 +27,15 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource, SourceFormat
 from ...schemas.settings.readings import Readings
-from ...schemas.slots import Schedule, SlotGrid, time_zone
-from ..common.batches import DECODED, METRICS, PASSED_OVER, Floats, Ints, counter_name, pc, reject_batch
+from ...schemas.slots import time_zone
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
 from ..formats import parquet as parquet_files
 from ..formats.columns import Columns, RawRows, check_columns, named_once
 from ..formats.csv import check_delimiter
 from ..formats.lines import Layout
 from ..formats.paths import SourceFileError, expand, stamp_of, unchanged
-from ..formats.rows import UNTIL, Labels, RowDecoder, RowReader, earliest_of
-from ..readings.slots import Words, slot_readings
+from ..formats.rows import Labels, RowDecoder, RowReader
+from ..readings.slots import Words
 from ..readings.tables import columns_of, rows_in, rows_of
 
 if TYPE_CHECKING:
@@ -221,9 +207,6 @@ class ReadReadings(beam.PTransform[Any, Any]):
         source: format and paths or patterns.
         readings: the columns and how to read them.
         resolve: makes a path of the settings absolute.
-        grid: the slots; needed where readings are intervals.
-        schedule: the windows that the readings are for, as far as they are known: what intervals cover beyond them is
-            left out but for their first slots.
         how: the zone, the group, and how much at a time.
 
     Raises:
@@ -237,20 +220,12 @@ class ReadReadings(beam.PTransform[Any, Any]):
         readings: Readings,
         *,
         resolve: Callable[[str], str] = str,
-        grid: SlotGrid | None = None,
-        schedule: Schedule | None = None,
         **how: Unpack[HowRead],
     ) -> None:
         super().__init__()
         time_zone(how.get("timezone", "UTC"))
         if (batch_rows := how.get("batch_rows", 1)) < 1:
             raise ValueError(f"batch_rows {batch_rows} must be at least 1; leave it out for the usual size")
-        #: what needs all rows of a series: the slots of intervals; ``None`` for others
-        self.by_series: SlotsOfIntervals | None = None
-        if readings.until is not None:
-            if grid is None:
-                raise SettingsError("readings.until: an interval needs the slots of the settings")
-            self.by_series = SlotsOfIntervals(grid, schedule)
         #: what decodes a part
         self.decoder = decoder_of(source, readings, **how)
         #: the parts that are read, each at once
@@ -283,17 +258,12 @@ class ReadReadings(beam.PTransform[Any, Any]):
             return [], (f"source.{self.decoder.format}: {error}",)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:
-        """Decode every part here and now, without Beam, as the pipeline does; intervals as they are.
+        """Decode every part here and now, without Beam, as the pipeline does.
 
         Raises:
             SourceFileError: a file is damaged, or changed since it was found.
         """
-        rows = self.decoder.rows()
-        for task in self.tasks:
-            rows = self.decoder.rows() if self.decoder.in_order else rows
-            with unchanged(task.path, task.stamp):
-                for raw in self.decoder.raw_rows(task):
-                    yield task.path, rows.decode(raw)
+        return decoded_in(self.decoder, self.tasks)
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
@@ -305,10 +275,17 @@ class ReadReadings(beam.PTransform[Any, Any]):
         for output in (decoded.readings, decoded[REJECTED]):
             output.element_type = pa.RecordBatch
         readings = decoded.readings
-        if self.by_series is not None:
-            readings = readings | "Slots" >> self.by_series
-            readings.element_type = pa.RecordBatch
         return DecodedReadings(readings, decoded[REJECTED])
+
+
+def decoded_in(decoder: FileDecoder, tasks: Iterable[FileTask]) -> Iterator[tuple[str, Decoded]]:
+    """The rows of some parts, decoded here and now."""
+    rows = decoder.rows()
+    for task in tasks:
+        rows = decoder.rows() if decoder.in_order else rows
+        with unchanged(task.path, task.stamp):
+            for raw in decoder.raw_rows(task):
+                yield task.path, rows.decode(raw)
 
 
 def read_ahead(source: Iterator[_Item]) -> Iterator[_Item]:
@@ -375,10 +352,6 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
     how = {"encoding": source.encoding, **how}
     of_messages = are_messages(source.format, readings)
     labels = how.get("labels")
-    if readings.until is not None and labels is None:
-        raise SettingsError(
-            "readings.until is of intervals of labels, and the states have edges; set states.categories"
-        )
     if not of_messages:
         readings.check_columns()
     if of_messages:
@@ -402,193 +375,3 @@ def decoder_of(source: FileSource, readings: Readings, **how: Unpack[HowRead]) -
 def are_messages(format_: str, readings: Readings) -> bool:
     """Whether a source of files holds messages: it is Avro, and the readings are JMESPath."""
     return format_ == "avro" and readings.each is not None
-
-
-def _by_shard(readings: pa.RecordBatch, rows: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Some rows of a batch by the shard of their series, each with only the names that it has."""
-    names = readings.column("series").dictionary.to_pylist()
-    shard_of = np.array([zlib.crc32(name.encode()) % _SHARDS for name in names], dtype=np.int64)
-    shards = shard_of[readings.column("series").indices.to_numpy(zero_copy_only=False)[rows]]
-    for shard in np.unique(shards).tolist():
-        chosen = pc.take(readings, pa.array(rows[shards == shard]))
-        columns = [
-            column.cast(pa.utf8()).dictionary_encode() if pa.types.is_dictionary(column.type) else column
-            for column in chosen.columns
-        ]
-        yield shard, pa.RecordBatch.from_arrays(columns, schema=chosen.schema)
-
-
-class SlotsOfIntervals(beam.PTransform[Any, Any]):
-    """Batches of readings with the end of each to batches with one reading a slot."""
-
-    def __init__(self, grid: SlotGrid, schedule: Schedule | None = None) -> None:
-        super().__init__()
-        self._grid, self._schedule = grid, schedule
-
-    def of(self, readings: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The slots of all intervals of some series, without Beam."""
-        given = list(readings)
-        return slots_of_intervals(given, self._grid, self._schedule) if given else iter(())
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Bring the intervals of each series together, and find the label of each slot."""
-        return (
-            input_or_inputs
-            | "By series" >> beam.ParDo(_Split()).with_output_types(_SHARE)
-            | "Series together" >> beam.GroupByKey()
-            | "Slots" >> beam.ParDo(_Fill(self._grid, self._schedule)).with_output_types(pa.RecordBatch)
-        )
-
-
-class _Split(beam.DoFn):
-    def process(self, readings: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        yield from _by_shard(readings, np.arange(readings.num_rows))
-
-
-class _Fill(beam.DoFn):
-    def __init__(self, grid: SlotGrid, schedule: Schedule | None) -> None:
-        self._grid, self._schedule = grid, schedule
-
-    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
-        for found in slots_of_intervals(list(share[1]), self._grid, self._schedule):
-            yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
-
-
-class SlotValues(beam.PTransform[Any, Any]):
-    """Batches of readings to batches with one reading a slot, by the words of the settings."""
-
-    def __init__(self, words: Words, grid: SlotGrid) -> None:
-        super().__init__()
-        self.words, self._grid = words, grid
-
-    def of(self, readings: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The slots of all readings of some series, without Beam."""
-        given = list(readings)
-        found = slot_readings(given, self._grid, self.words) if given else None
-        return [] if found is None else [found]
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        """Bring the readings of each series together, and reduce each slot."""
-        return (
-            input_or_inputs
-            | "By series" >> beam.ParDo(_Split()).with_output_types(_SHARE)
-            | "Series together" >> beam.GroupByKey()
-            | "Reduce" >> beam.ParDo(_Reduce(self)).with_output_types(pa.RecordBatch)
-        )
-
-
-class _Reduce(beam.DoFn):
-    def __init__(self, values: SlotValues) -> None:
-        self._values = values
-
-    def process(self, share: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[Any]:
-        for found in self._values.of(share[1]):
-            yield TimestampedValue(found, Timestamp(micros=earliest_of(found)))
-
-
-BySeries = SlotsOfIntervals | SlotValues
-"""What needs all rows of a series."""
-
-
-def slots_of_intervals(
-    batches: list[pa.RecordBatch], grid: SlotGrid, schedule: Schedule | None = None, most: int = _SLOTS
-) -> Iterator[pa.RecordBatch]:
-    """The label of each slot that an interval covers.
-
-    Outside the schedule there is only the first slot of an interval: the series is seen, and its earliest reading, by
-    whose group it goes, is the same as without a schedule.
-
-    Args:
-        batches: all intervals of some series: rows of ``READING_SCHEMA`` or ``GROUPED_READING_SCHEMA`` with their ends.
-        grid: the slots.
-        schedule: the windows for which the slots are needed; ``None`` for all slots.
-        most: slots of intervals that are held at a time, unless a single series has more.
-
-    Yields:
-        The same without ends: a row for each series and slot, at the beginning of the slot.
-    """
-    given = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
-    codes = given.column("series").indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    states = given.column("value").to_numpy(zero_copy_only=False)
-    start, until = (_micros(given.column(name)) for name in ("time", UNTIL.name))
-    rows, start, until = _united(codes, states, start, until)
-    codes, states = codes[rows], states[rows]
-    schema = given.schema.remove(given.schema.get_field_index(UNTIL.name))
-    for of, slots in _slot_batches(codes, *_scheduled(grid.slots_of(start), grid.slots_of(until - 1), schedule), most):
-        begins = np.maximum(start[of], grid.time_of(slots))
-        covers = np.minimum(until[of], grid.time_of(slots + 1)) - begins
-        # united intervals of one label may leave a gap inside a slot, so its parts of a slot are added up
-        order = np.lexsort((begins, states[of], slots, codes[of]))
-        of, slots, begins, covers = of[order], slots[order], begins[order], covers[order]  # noqa: PLW2901 - the same rows
-        heads = _heads(codes[of], slots, states[of])
-        covers, of, slots, begins = np.add.reduceat(covers, heads), of[heads], slots[heads], begins[heads]  # noqa: PLW2901 - as above
-
-        order = np.lexsort((states[of], begins, -covers, slots, codes[of]))
-        of, slots = of[order], slots[order]  # noqa: PLW2901 - as above
-        best = _heads(codes[of], slots)
-        of, slots = of[best], slots[best]  # noqa: PLW2901 - as above
-        columns = {name: pc.take(given.column(name), pa.array(rows[of])) for name in schema.names}
-        columns["time"] = pa.array(grid.time_of(slots)).view(pa.timestamp("us", tz="UTC"))
-        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _scheduled(first: Ints, last: Ints, schedule: Schedule | None) -> tuple[Ints, Ints, Ints]:
-    """Ranges of slots that are needed: the interval of each, its first slot and its last one."""
-    every = np.arange(len(first))
-    if schedule is None:
-        return every, first, last
-    low = first if schedule.start is None else np.maximum(first, schedule.first)
-    high = last if schedule.stop is None else np.minimum(last, schedule.stop - 1)
-    within, alone = low <= high, (low > first) | (low > high)
-    return (
-        np.concatenate((every[alone], every[within])),
-        np.concatenate((first[alone], low[within])),
-        np.concatenate((first[alone], high[within])),
-    )
-
-
-def _slot_batches(codes: Ints, of: Ints, first: Ints, last: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
-    """Ranges of slots as slots: those of as many whole series at a time as there is room for, and of one at least."""
-    order = np.argsort(codes[of], kind="stable")
-    of, first, last = of[order], first[order], last[order]
-    heads = _heads(codes[of])
-    series = np.append(heads, len(of)).tolist()
-    total = np.concatenate(([0], np.cumsum(last - first + 1)))
-    at = 0
-    while at < len(heads):
-        stop = max(int(np.searchsorted(total[series], total[series[at]] + most, side="right")) - 1, at + 1)
-        here = slice(series[at], series[stop])
-        yield _expanded(of[here], first[here], last[here])
-        at = stop
-
-
-def _expanded(of: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    lengths = last - first + 1
-    return np.repeat(of, lengths), np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-
-
-def _micros(column: pa.Array) -> Ints:
-    return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-
-
-def _heads(*keys: npt.NDArray[Any]) -> Ints:
-    """Where a new combination of keys begins, in rows that are sorted by them."""
-    new = np.ones(len(keys[0]), dtype=np.bool_)
-    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return np.flatnonzero(new)
-
-
-def _united(codes: Ints, states: Floats, start: Ints, until: Ints) -> tuple[Ints, Ints, Ints]:
-    """Intervals of one label of one series that touch or overlap as one: a row of each, its beginning and its end."""
-    order = np.lexsort((until, start, states, codes))
-    codes, states, start, until = codes[order], states[order], start[order], until[order]
-    group = np.zeros(len(order), dtype=np.int64)
-    group[_heads(codes, states)] = 1
-    group = np.cumsum(group)
-    # the latest end so far, by its rank: behind the number of its group it fits 64 bits, and a maximum runs over all
-    ends, rank = np.unique(until, return_inverse=True)
-    latest = np.maximum.accumulate(group * len(ends) + rank)
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = (group[1:] != group[:-1]) | (start[1:] > ends[latest[:-1] - group[:-1] * len(ends)])
-    heads = np.flatnonzero(fresh)
-    return order[heads], start[heads], np.maximum.reduceat(until, heads)

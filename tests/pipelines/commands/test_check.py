@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..jobs import HOMES, START, Job, Row, call, job, readings
+from ..jobs import Job, Row, call, job, readings
 
 #: Half-hours of a night of which the hour from 2 is there twice.
 TWICE = [(hour, half) for hour in (1, 2, 2, 3) for half in ("00", "30")]
@@ -119,20 +118,6 @@ def test_an_hour_that_a_clock_set_back_doubles_is_noticed(tmp_path: Path, zone: 
     assert ("some are of an hour that a clock set back doubles" in remark) == is_doubled
     made = job(tmp_path, rows, slots=slots, windows=windows, readings=mapping | {"ambiguous": "in-order"})
     assert is_doubled == (found(made)["contradicting"] == 0)
-
-
-@pytest.mark.night
-def test_intervals_are_counted_as_by_a_run(tmp_path: Path) -> None:
-    mapping = {"series": "meter", "time": "ts", "value": "label", "until": "end"}
-    made = job(tmp_path, readings=mapping, states={"categories": ["sit", "walk"]}, model={"pi_min": 0.05, "gap": 0.3})
-    ends = [START + at * dt.timedelta(hours=5) for at in range(41)]
-    spans = [f"{begin},{end},{'sit' if begin.hour < 9 else 'walk'}" for begin, end in pairwise(ends)]
-    lines = [f"{home},{span}" for home in HOMES for span in spans]
-    (tmp_path / "readings.csv").write_text("\n".join(["meter,ts,end,label", *lines]) + "\n", encoding="utf-8")
-    said = found(made)
-    ran = call("run", "--json", made.settings).ended(0)
-    operator = json.loads(ran.out)["operator_only"]
-    assert (said["counts"], said["after"]) == (operator["readings"], operator["outside_schedule"]) == (2016, 18)
 
 
 def test_data_without_a_counted_reading_exit_with_the_code_of_a_run(tmp_path: Path) -> None:

@@ -140,14 +140,6 @@ def test_a_changed_label_moves_the_histogram_by_two_or_not_at_all(other: str) ->
     assert moves == {0, 2}
 
 
-def test_intervals_are_refused_where_files_are_followed_and_where_states_have_edges() -> None:
-    readings = Readings(series="who", time="ts", value="what", until="end")
-    with pytest.raises(SettingsError, match=r"readings\.until: which label covers most .* without --live"):
-        readings.check_followed()
-    with pytest.raises(SettingsError, match=r"readings\.until is of intervals of labels, and the states"):
-        decoder_of(FileSource(csv="x.csv"), readings)
-
-
 def test_messages_in_files_hold_no_labels() -> None:
     readings = Readings.model_validate({"recipe": "aws-iot", "value": "what"})
     with pytest.raises(SettingsError, match=r"states\.categories are read from columns of files"):

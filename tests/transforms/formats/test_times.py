@@ -353,8 +353,6 @@ def test_a_repeated_hour_is_recognised_if_the_first_one_has_gaps(tmp_path: Path)
 
 
 def test_an_order_of_rows_is_refused_for_sources_without_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"readings\.ambiguous is in-order, and intervals have not both hours"):
-        Readings.model_validate(LONG | {"until": "end"})
     with pytest.raises(ValueError, match=r"readings\.ambiguous is in-order, .* the source has messages"):
         check_message(Readings.model_validate(LONG), None)
     text = EXAMPLE.replace("scale: 2000", "scale: 2000, ambiguous: in-order").replace("parquet: data", "csv: data")
