@@ -96,7 +96,7 @@ def green_button_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[R
         kind = next((types[one] for one in types_of.get(reading, []) if one in types), None)
         if kind is None:
             raise SourceFileError(
-                f"file {path} has interval blocks without their ReadingType: its unit and power of ten are not known; "
+                f"file {path} has interval blocks without their reading type: its unit and power of ten are not known; "
                 "ask for the whole feed"
             )
         uom, flow, ten = kind
