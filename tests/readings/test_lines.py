@@ -141,6 +141,14 @@ def test_a_line_feed_in_a_quoted_name_makes_no_series(block_bytes):
     assert rejects == [(line, "malformed-row") for line in (2, 3, 5, 6)]
 
 
+def test_a_line_of_blanks_is_one_of_empty_fields_where_blanks_delimit() -> None:
+    for more in (b"", b"a b c d\n"):
+        found = rows_in(io.BytesIO(b"id ts kwh\n  \n\n" + more), "x", "csv", Layout(" "), Columns.of(READINGS))
+        rejects = [RowDecoder(READINGS).decode(raw).rejects for raw in found]
+        reasons = {one.reason.value: one.positions.tolist() for each in rejects for one in each}
+        assert reasons == {"missing-series": [2]} | ({"malformed-row": [4]} if more else {})
+
+
 def test_quotes_within_a_field_are_characters_of_it():
     rows, rejects = decode_bytes(HEADER + b'5" a,2013-01-01,1\nx"y"z,2013-01-01,2\n"5"" b",2013-01-01,3\n')
     assert rows == [('5" a', T0, 1.0), ('5" b', T0, 3.0), ('x"y"z', T0, 2.0)]

@@ -41,7 +41,7 @@ def json_line_rows(stream: BinaryIO, path: str, layout: Layout, columns: Columns
     blocks = text_blocks(stream, path, layout.block_bytes)
     if columns is not None:
         lines = _Lines(columns)
-        yield from line_rows(blocks, lines.parse, lines.each)
+        yield from line_rows(blocks, lines.parse, lines.each, b" \t\r")
         return
     names: list[str] = []
     for block in blocks:

@@ -115,8 +115,8 @@ Parse = Callable[[bytes], dict[str, pa.Array] | None]
 Each = Callable[[list[bytes]], tuple[dict[str, pa.Array], list[bool]]]
 
 
-def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each) -> Iterator[RawRows]:
-    """Raw rows of blocks; blank lines are none, and lines that cannot be parsed malformed."""
+def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each, blank: bytes = b"\r") -> Iterator[RawRows]:
+    """Raw rows of blocks; lines of nothing but ``blank`` are none, and lines that cannot be parsed malformed."""
     for block in blocks:
         numbers = np.arange(block.first_line, block.first_line + block.lines, dtype=np.int64)
         if not block.data:
@@ -125,7 +125,7 @@ def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each) -> Iterator
             yield RawRows(columns, numbers, numbers[:0])
         else:
             lines = block.data.split(b"\n")[:-1]
-            kept = [at for at, line in enumerate(lines) if line.strip(b" \r")]
+            kept = [at for at, line in enumerate(lines) if line.strip(blank)]
             data = b"".join(lines[at] + b"\n" for at in kept)
             yield from _gathered(list(_halved(data, numbers[kept], parse, each)))
 
