@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from quiltstream.privacy import (
     mqm_approx,
     mqm_exact,
     pairwise,
-    project_to_total,
 )
 from quiltstream.privacy.analysis import METHODS
 from quiltstream.privacy.models import ChainError
@@ -128,27 +126,3 @@ def test_nothing_of_a_matrix_is_dropped_in_silence(made):
     counts = np.ma.masked_array(TABLE, mask=[[False, True], [False, False]])
     with pytest.raises(TypeError, match="counts is a masked array, whose mask would be dropped"):
         LaplaceHistogram(2, Fraction(3)).randomise(counts)
-
-
-def test_chains_may_stand_for_their_matrices():
-    started = MarkovChain(MATRIX, [1, 0])
-    no_matrices: Any = BOUNDS
-    assert AnyInitial([CHAIN]) == AnyInitial(CHAIN) == AnyInitial([started]) == AnyInitial([MATRIX])
-    assert PeriodicChain([CHAIN, started]) == PeriodicChain([MATRIX, MATRIX])
-    with pytest.raises(ChainError, match=r"transitions is a MixingBounds, but must be a list of transition matrices"):
-        AnyInitial(no_matrices)
-    with pytest.raises(ChainError, match=r"transitions\[0\]: transition has shape \(2,\)"):
-        AnyInitial(MATRIX)
-
-
-def test_lists_are_as_good_as_arrays_in_projections_and_estimates():
-    rows, totals = [[50, -6, 10], [3, -1, 5]], [48, 7]
-    projected = project_to_total(np.array(rows), np.array(totals))
-    assert project_to_total(rows, totals).tobytes() == projected.tobytes()
-    assert project_to_total(rows[1], 7).tobytes() == projected[1].tobytes()
-    table: Any = TABLE.tolist()
-    names: Any = ["a"]
-    visits: Any = [[100, 51]]
-    assert estimation.chain_from_counts(table) == estimation.chain_from_counts(TABLE)
-    assert estimation.diagnose(table, [100, 51]) == estimation.diagnose(TABLE, np.array([100, 51]))
-    assert estimation.TransitionCounts(names, np.array([table]).tolist(), visits) == HISTORY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import Calibration, MarkovChain, MixingBounds, Quilt, mqm_approx
 from quiltstream.privacy.analysis.methods import METHODS
-from quiltstream.privacy.analysis.planning import LARGEST_WINDOW, NotApplicable, Plan, Planner
+from quiltstream.privacy.analysis.planning import NotApplicable, Plan, Planner
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import ChainError, DobrushinBounds
 
@@ -104,18 +103,6 @@ class TestSmallest:
             shorter = Planner(QUICK, epsilon, group=group, bins=3, guarantee="window").at(window)
             assert shorter.relative_error > target * (1 - 1e-12)
 
-    def test_window_alone_has_noise_that_does_not_fall_with_its_length(self):
-        sigmas = [mqm_approx(LONDON, 1.0, length).sigma for length in [*range(1, 300, 7), None]]
-        assert all(one <= other * (1 + 1e-12) for one, other in itertools.pairwise(sigmas))
-
-    def test_window_that_does_not_exist_is_refused(self):
-        def over_all(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
-            return calibration(10**9 if length is None else length / epsilon)
-
-        planner = Planner(QUICK, 1.0, group=4, bins=3, guarantee="window", method="all", methods={"all": over_all})
-        with pytest.raises(ValueError, match=rf"target is 0\.1, but with all .* up to {LARGEST_WINDOW} slots"):
-            planner.smallest_window(0.1)
-
 
 def test_methods_are_set_side_by_side_the_least_noise_first():
     def none(belief, epsilon, length=None):  # noqa: ARG001 - the interface of a calibration
@@ -128,12 +115,6 @@ def test_methods_are_set_side_by_side_the_least_noise_first():
     assert found[1] == Planner(LONDON, 1.0, group=30, bins=5).at(336)
     assert isinstance(found[0], Plan)
     assert found[0].calibration.assumptions == ("for the test",)
-
-
-def test_a_belief_without_a_secret_has_no_noise_to_plan():
-    one_state = MarkovChain([[1.0]])
-    with pytest.raises(ValueError, match="mqm-exact finds nothing secret under this belief"):
-        Planner(one_state, 1.0, method="mqm-exact").at(10)
 
 
 def test_every_method_known_by_name_gives_a_plan_or_a_reason():

@@ -57,17 +57,6 @@ def test_slowed_contraction_bounds_hold_for_the_slowed_chain(factor: float) -> N
         assert DobrushinBounds.from_dict(slow).covers(chain), rows
 
 
-def test_slowed_contraction_bounds_cost_little_more_than_those_of_the_slowed_chain() -> None:
-    form, slow = slowed(CHAIN, 4), slowed(DobrushinBounds.of(MarkovChain([[0.9, 0.1], [0.4, 0.6]])).to_dict(), 4)
-    assert form is not None
-    assert slow is not None
-    found, least = (
-        Ledger(one).replay([(0, 4800, 0.05)])
-        for one in (DobrushinBounds.from_dict(slow), DobrushinBounds.of(MarkovChain(form["transition"])))
-    )
-    assert found == pytest.approx(least, rel=1e-6)
-
-
 @pytest.mark.parametrize("belief", [MarkovChain([[0.8, 0.2], [0.3, 0.7]]), MixingBounds(0.2, 0.5)])
 def test_a_slowed_belief_has_no_certificates_of_the_faster_one(belief: Belief) -> None:
     form = slowed(certified(belief, 1.0).to_dict(), 2)

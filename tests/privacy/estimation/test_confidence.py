@@ -10,43 +10,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from quiltstream.privacy import MarkovChain, MixingBounds, mqm_approx
+from quiltstream.privacy import MarkovChain, mqm_approx
 from quiltstream.privacy.estimation.confidence import confidence_class, mixture_ends
 from quiltstream.privacy.estimation.transition_counts import EstimationError
 
 from ...depth import examples
+from .. import reference
 from ..homes import moves, runs_by_home
-from .test_interval_chains import gap_of, random_member
 
 FALSE_ALARM = 1e-9
 COUNTS = st.integers(0, 10**7)
 
 
-def log_mixture(hits, misses, p):
-    beta = math.lgamma(hits + 0.5) + math.lgamma(misses + 0.5) - math.lgamma(hits + misses + 1) - math.log(math.pi)
-    return beta - (hits * math.log(p) if hits else 0) - (misses * math.log1p(-p) if misses else 0)
+def random_member(rng, both):
+    """A mixture of corners in every row, often a corner itself."""
+    rows = []
+    for state in range(both.states):
+        corners = []
+        for _ in range(3):
+            order = rng.permutation(both.states)
+            entries, free = both.lower[state].copy(), 1 - both.lower[state].sum()
+            for other in order:
+                more = min(free, both.upper[state, other] - entries[other])
+                entries[other] += more
+                free -= more
+            corners.append(entries)
+        rows.append(rng.dirichlet([0.3] * 3) @ np.array(corners))
+    return np.array(rows)
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(hits=COUNTS, misses=COUNTS, threshold=st.floats(0.01, 40))
-def test_the_ends_are_where_the_mixture_reaches_the_threshold(hits, misses, threshold):
-    low, high = (float(end) for end in mixture_ends(np.array(hits), np.array(misses), threshold))
-    mean = (hits + 0.5) / (hits + misses + 1)
-    assert low < mean < high
-    loose = 1e-4 * (1 + threshold)
-    if hits:
-        assert log_mixture(hits, misses, low) == pytest.approx(threshold, abs=loose)
-        assert log_mixture(hits, misses, low) >= threshold - 1e-6
-    else:
-        assert low == 0
-    if misses and high < 1:
-        assert log_mixture(hits, misses, high) >= threshold - 1e-6
-        if 1 - high > 1e-9:  # nearer to 1 the floats are too far apart
-            assert log_mixture(hits, misses, high) == pytest.approx(threshold, abs=loose)
-    else:
-        assert high == 1
-    # the posterior mean is never excluded, as the module proves
-    assert log_mixture(hits, misses, mean) <= 1e-6
+def gap_of(matrix):
+    """1 - the square of the norm of P on mean-zero functions of L2(pi), from the definition."""
+    weights = reference.stationary(matrix)
+    reversal = matrix.T * weights[np.newaxis, :] / weights[:, np.newaxis]
+    return 1 - np.sort(np.linalg.eigvals(matrix @ reversal).real)[-2]
 
 
 def simulate(rng, matrix, repeats, length):
@@ -121,31 +118,6 @@ def test_the_bounds_hold_for_every_member(seed, states, length, level):
             mixed = np.array(worst)
             mixed[row] = member[row] / member[row].sum()
             assert gap_of(mixed) >= bounds.gap - 1e-9
-
-
-def test_bounds_approach_the_plug_in_estimate_with_more_history():
-    rows = np.array([[9, 1, 0], [2, 7, 1], [0, 3, 7]])
-    plug_in = MixingBounds.of(MarkovChain(rows / 10))
-    gaps, rarest = [], []
-    for size in (10**3, 10**5, 10**7):
-        bounds = confidence_class(rows * size, 0.95).bounds()
-        gaps.append(bounds.gap / plug_in.gap)
-        rarest.append(bounds.pi_min / plug_in.pi_min)
-    assert gaps == sorted(gaps)
-    assert rarest == sorted(rarest)
-    assert gaps[-1] > 0.97
-    assert rarest[-1] > 0.99
-
-
-def test_a_floor_is_an_assumption_that_helps_and_is_on_record():
-    counts = np.array([[900_000, 100_000, 0], [100_000, 900_000, 0], [0, 0, 0]])
-    known = confidence_class(counts, floor=1e-6)
-    assert known.bounds().pi_min > 0
-    assert (known.lower >= 1e-6).all()
-    assert "at least 1e-06 by assumption" in known.basis
-    assert "assumption" not in confidence_class(counts).basis
-    with pytest.raises(EstimationError, match=r"floor: 0\.01 is contradicted by the counts at level 0\.95"):
-        confidence_class(counts, floor=0.01)
 
 
 def test_two_states_make_an_interval_class_whose_bounds_are_the_better_ones():

@@ -45,12 +45,6 @@ def test_a_reducible_chain_is_found() -> None:
     assert "reducible" in warning
 
 
-def test_a_periodic_chain_is_found() -> None:
-    found = diagnose(np.array([[0, 500], [500, 0]]))
-    assert found.period == 2
-    assert any("period 2" in warning for warning in found.warnings())
-
-
 def test_a_state_never_visited_is_named_and_the_rest_described() -> None:
     counts = np.zeros((4, 4), dtype=np.int64)
     counts[np.ix_([0, 2], [0, 2])] = SOUND
@@ -59,13 +53,6 @@ def test_a_state_never_visited_is_named_and_the_rest_described() -> None:
     assert found.pi_min == pytest.approx(5 / 14)
     (warning,) = found.warnings()
     assert "never visited: state 1, 3" in warning
-
-
-def test_a_state_never_left_is_named() -> None:
-    found = diagnose(np.array([[900, 1], [0, 0]]))
-    assert found.never_left == (1,)
-    assert not found.irreducible
-    assert "visited but never left: state 1" in found.warnings()[0]
 
 
 def test_a_series_is_outside_if_it_mixes_worse_or_visits_too_little() -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.estimation.drift import (
-    chain_log_moments,
     log_growth,
     log_start,
     noise_log_moments,
@@ -45,20 +44,6 @@ def laws(matrix, start, counted, state):
 
 def log_moment(law, t):
     return math.log(float(law @ np.exp(t * np.arange(len(law)))))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(matrix=transitions(), slots=st.integers(1, 5), t=TILTS, data=st.data())
-def test_the_moments_of_a_chain_are_those_of_its_paths(matrix, slots, t, data):
-    state = data.draw(st.integers(0, len(matrix) - 1))
-    chain, every = MarkovChain(matrix), (True,) * slots
-    truth = log_moment(laws(matrix, stationary(matrix), every, state), t)
-    assert chain_log_moments(chain, state, np.array([t]), slots=slots)[0] == pytest.approx(truth, abs=1e-9)
-    for before in (0, 3):
-        starts = np.linalg.matrix_power(matrix, before)
-        worst = max(log_moment(laws(matrix, start, every, state), t) for start in starts)
-        found = chain_log_moments(chain, state, np.array([t]), slots=slots, before=before)[0]
-        assert found == pytest.approx(worst, abs=1e-9)
 
 
 @pytest.mark.night

@@ -23,22 +23,6 @@ from ...depth import examples
 FALSE_ALARM = 1e-9
 
 
-def chernoff(scale, samples, error):
-    """Ends that the mean of as many |Z| leaves with probability at most error: Chernoff's bound on either side."""
-    r = math.exp(-1 / scale)
-    mean = 2 * r / (1 - r * r)
-    t = np.geomspace(1e-5, 0.999, 4000) / scale
-
-    def log_moment(s):
-        return np.log((1 - r) / (1 + r)) + np.log1p(r * np.exp(s)) - np.log1p(-r * np.exp(s))
-
-    spend = math.log(2 / error) / samples
-    high = ((log_moment(t) + spend) / t).min()
-    low = (-(log_moment(-t) + spend) / t).max()
-    assert low < mean < high
-    return low, high
-
-
 def moves(path: tuple[int | None, ...]) -> Counter[tuple[int | None, int | None]]:
     """Transitions between adjacent present cells; None is a missing cell."""
     return Counter(pair for pair in itertools.pairwise(path) if None not in pair)
@@ -119,21 +103,6 @@ def test_the_charge_covers_the_true_loss_of_the_table(first, second, epsilon_dp,
     assert exact_loss(chain, length, [audited]).loss <= Ledger(chain).loss_of([(0, length, epsilon_dp)]) + 1e-9
 
 
-def test_the_noise_has_its_scale():
-    """Mean absolute noise of 40,000 entries within Chernoff's bound; false-alarm rate 1e-9."""
-    released = release_counts(history(np.full((200, 200), 1000)), 0.5, start=0, stop=10)
-    noise = np.abs(released.table - 1000)
-    low, high = chernoff(8.0, noise.size, FALSE_ALARM)
-    assert low <= noise.mean() <= high
-
-
-def test_two_releases_differ_and_are_read_only():
-    first, second = (release_counts(history(np.full((20, 20), 9)), 0.01, start=0, stop=9) for _ in range(2))
-    assert (first.table != second.table).any()  # 400 equal draws of scale 400 have probability below 1e-900
-    with pytest.raises(ValueError, match="read-only"):
-        first.table[0, 0] = 0
-
-
 def noisy(table, scale=Fraction(8)):
     return NoisyCounts(np.array(table, dtype=np.int64), scale, 0, 10)
 
@@ -149,19 +118,6 @@ class TestChain:
         assert chain.is_irreducible
         assert chain.transition.min() >= 1e-3 * (1 - 1e-12)
         assert chain.pi_min >= 1e-3 * (1 - 1e-9)
-
-    def test_leaves_valid_counts_unchanged(self):
-        chain = noisy([[80, 20], [40, 60]]).chain(floor=0.01)
-        assert chain.transition == pytest.approx(0.98 * np.array([[0.8, 0.2], [0.4, 0.6]]) + 0.01)
-
-    def test_uses_a_public_number_of_transitions(self):
-        # 6 too many in all: each of the entries gives 2, and the negative one becomes 0
-        chain = noisy([[82, 22], [102, -5]]).chain(floor=0.001, transitions=200)
-        assert chain.transition[1, 1] == pytest.approx(0.001)
-        assert chain.transition[0, 0] == pytest.approx(0.998 * 80 / 100 + 0.001)
-
-    def test_an_empty_row_of_counts_becomes_uniform(self):
-        assert noisy([[10, 0], [-3, -1]]).chain(floor=0.01).transition[1].tolist() == pytest.approx([0.5, 0.5])
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -181,15 +137,6 @@ def test_the_class_holds_the_class_of_the_exact_counts_when_the_noise_is_as_usua
     assert known.level == level
 
 
-def test_little_noise_on_a_long_history_leaves_a_useful_class():
-    table = np.array([[9, 1, 0], [2, 7, 1], [0, 3, 7]]) * 100_000
-    released = release_counts(history(table), 0.1, start=0, stop=1000)
-    bounds = released.confidence_class(0.95).bounds()
-    exact = confidence_class(table, 0.95).bounds()
-    assert 0.9 * exact.gap < bounds.gap <= exact.gap
-    assert 0.9 * exact.pi_min < bounds.pi_min <= exact.pi_min
-
-
 @pytest.mark.parametrize("terms", [1, 2, 5, 50])
 @pytest.mark.parametrize("error", [0.1, 1e-3, 1e-6])
 def test_sums_of_noise_exceed_their_half_width_at_the_stated_rate(terms, error):
@@ -203,14 +150,3 @@ def test_sums_of_noise_exceed_their_half_width_at_the_stated_rate(terms, error):
     assert law[np.abs(values) > width].sum() <= error
     # not far too wide either: Chernoff's bound loses a factor, not an order
     assert law[np.abs(values) > width / 2].sum() > error
-
-
-@pytest.mark.parametrize("error", [1e-6, 2.3e-15, 6e-17, 1e-40])
-def test_noise_passes_its_half_width_no_more_often_than_an_error_however_small(error):
-    scale = Fraction(1000)
-    found = noise_half_width(scale, 1, error)
-    ratio = math.exp(-1 / 1000)
-    tails = [2 * ratio ** (width + 1) / (1 + ratio) for width in (found, found - 1)]
-    assert tails[0] <= error * (1 + 1e-9)
-    assert tails[1] >= error * (1 - 1e-9)
-    assert noise_half_width(scale, 3, error) > found

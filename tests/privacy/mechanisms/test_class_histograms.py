@@ -12,7 +12,6 @@ import pytest
 from quiltstream.privacy import Ledger, MarkovChain
 from quiltstream.privacy.mechanisms.histogram import (
     ClassHistogram,
-    ExactHistogram,
     FixedTotalHistogram,
     HistogramMechanism,
     LaplaceHistogram,
@@ -91,17 +90,3 @@ def test_each_class_has_independent_noise_and_keeps_its_total() -> None:
     noise = released - counts
     assert (noise[:, :3] != noise[:, 3:]).any()
     assert (noise[:100] != noise[100:]).any()
-
-
-def test_the_band_of_a_count_is_that_of_one_histogram() -> None:
-    each = FixedTotalHistogram.from_sigma(5, 10.0)
-    mechanism = ClassHistogram(each, 24)
-    assert isinstance(mechanism, HistogramMechanism)
-    assert (mechanism.bins, mechanism.scale, mechanism.mean_abs) == (120, each.scale, each.mean_abs)
-    assert mechanism.half_width(0.9) == each.half_width(0.9)
-
-
-def test_without_noise_the_counts_of_all_classes_are_returned() -> None:
-    counts = np.arange(12, dtype=np.int64).reshape(2, 6)
-    assert np.array_equal(ClassHistogram(ExactHistogram(2), 3).randomise(counts), counts)
-    assert ClassHistogram(ExactHistogram(2), 3).randomise(np.zeros((0, 6), dtype=np.int64)).shape == (0, 6)

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
@@ -42,12 +41,6 @@ class TestTheScale:
         charged = Fraction(epsilon_dp_of(rational_scale(sigma, sensitivity), sensitivity))
         calibrated = 1 / Fraction(sigma)
         assert calibrated * (1 - Fraction(1, 10**10)) < charged < calibrated
-
-    @given(scale=scales, sensitivity=sensitivities)
-    def test_gives_an_epsilon_rounded_outward(self, scale: Fraction, sensitivity: int) -> None:
-        charged = epsilon_dp_of(scale, sensitivity)
-        assert Fraction(charged) >= sensitivity / scale
-        assert Fraction(math.nextafter(charged, 0)) < sensitivity / scale
 
 
 class TestTheLaw:
@@ -93,11 +86,6 @@ class TestTheLaw:
         assert within(half) >= Decimal(level)
         assert half == 0 or within(half - 1) < Decimal(level)
 
-    def test_has_the_numbers_of_the_papers_example(self) -> None:
-        law = DiscreteLaplace(rational_scale(31.7098, 2))
-        assert law.half_width() == 190
-        assert law.std == pytest.approx(math.sqrt(2) * 63.4196, rel=1e-4)
-
 
 class TestADraw:
     @pytest.mark.parametrize("shape", [0, 5, (0, 3), (3, 0), (2, 3, 4), ()])
@@ -130,12 +118,14 @@ class TestADraw:
             os.waitpid(child, 0)
         assert_all_different([*streams, WIDE.draw(64)])
 
-    def test_differs_between_two_spawned_processes(self) -> None:
-        context = multiprocessing.get_context("spawn")
+    def test_differs_between_two_processes_that_unpickled_it(self) -> None:
+        code = "import pickle, sys; sys.stdout.buffer.write(pickle.load(sys.stdin.buffer).draw(64).tobytes())"
         streams: list[np.ndarray] = []
         for _ in range(2):
-            with ProcessPoolExecutor(1, mp_context=context) as pool:
-                streams.append(pool.submit(WIDE.draw, 64).result())
+            done = subprocess.run(
+                [sys.executable, "-c", code], input=pickle.dumps(WIDE), capture_output=True, check=True
+            )
+            streams.append(np.frombuffer(done.stdout, dtype=np.int64))
         assert_all_different([*streams, WIDE.draw(64)])
 
 

@@ -135,13 +135,6 @@ def opened(tops: NDArray[np.int64], digit: int) -> Script:
     return Opened(tops.tolist(), then=0x80)
 
 
-def word_of(scale: Fraction, value: int) -> int:
-    """A first word that decides for a value."""
-    first, last = (int(at_most(scale, edge) * 2**16) for edge in (value - 1, value))
-    assert last - first > 1
-    return first + 1
-
-
 @pytest.mark.parametrize(("scale", "digit"), [(Fraction(2), None), (Fraction(40), 0), (Fraction(40), 1)])
 def test_of_all_candidates_exactly_those_are_accepted_whose_last_draw_is_at_least_their_sum(
     scale: Fraction, digit: int | None

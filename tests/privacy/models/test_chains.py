@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -70,16 +69,6 @@ def test_the_gap_is_that_of_the_eigenvalues_of_p_times_its_reversal(matrix):
     assert chain.rho**2 == pytest.approx(values[-2], abs=1e-9)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(transitions())
-def test_a_symmetrised_chain_is_reversible_with_twice_its_absolute_gap(matrix):
-    chain = MarkovChain(matrix)
-    both = MarkovChain((chain.transition + chain.reversal) / 2)
-    assert both.is_reversible
-    values = np.sort(np.abs(np.linalg.eigvals(both.transition)))
-    assert both.reversible_gap == pytest.approx(2 * (1 - values[-2]), abs=1e-8)
-
-
 def test_rare_states_keep_their_relative_accuracy():
     rare = 1e-14
     chain = MarkovChain([[1 - rare, rare], [0.5, 0.5]])
@@ -108,11 +97,6 @@ def test_a_reducible_chain_is_constructed_and_its_properties_name_its_classes():
             getattr(chain, name)
 
 
-def test_one_state_is_a_chain():
-    chain = MarkovChain([[1.0]])
-    assert (chain.states, chain.pi_min, chain.gap, chain.rho, chain.period, chain.reversible_gap) == (1, 1, 1, 0, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("transition", "initial", "message"),
     [
@@ -133,41 +117,6 @@ def test_bad_matrices_are_refused_with_place_value_limit_and_next_step(transitio
     with pytest.raises(ChainError, match=message) as caught:
         MarkovChain(transition, initial)
     assert ": " in str(caught.value)
-
-
-class Frame:
-    def __init__(self, rows, index, columns):
-        self.rows, self.index, self.columns = np.array(rows), np.array(index), np.array(columns)
-
-    def __array__(self, dtype=None, copy=None):
-        return self.rows.astype(dtype)
-
-
-def test_a_data_frame_whose_rows_are_in_another_order_is_refused():
-    with pytest.raises(ChainError, match=r"rows on, off and columns off, on.*by position: .*one order"):
-        MarkovChain(Frame([[0.4, 0.6], [0.9, 0.1]], ["on", "off"], ["off", "on"]))
-    for index in (["off", "on"], [0, 1], ["from off", "from on"]):
-        assert MarkovChain(Frame(THETA1, index, ["off", "on"])) == MarkovChain(THETA1)
-
-
-def test_rows_within_the_tolerance_are_divided_by_their_sum():
-    chain = MarkovChain([[0.5, 0.5 + 1e-10], [0.4, 0.6]])
-    assert abs(chain.transition[0].sum() - 1) < 1e-15
-    assert chain.transition[1].tolist() == [0.4, 0.6]
-
-
-def test_arrays_are_copies_that_cannot_be_written():
-    mine = np.array(THETA1)
-    chain = MarkovChain(mine, [1, 0])
-    mine[0, 0] = 7
-    assert chain.transition[0, 0] == 0.9
-    assert chain.initial is not None
-    for array in (chain.transition, chain.initial, chain.stationary, chain.reversal):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
-    again = pickle.loads(pickle.dumps(chain))
-    assert again == chain
-    assert not again.transition.flags.writeable
 
 
 @settings(max_examples=examples(60), deadline=None)

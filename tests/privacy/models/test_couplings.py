@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import zlib
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -69,50 +68,6 @@ def test_couplings_reach_the_optimum_of_the_linear_programme(problem):
     assert load_bound(p[None], q[None], ratios[None], found.mass)[0] >= truth * (1 - SOLVER)
 
 
-ANY_MASS = st.one_of(
-    st.floats(1e-3, 1.0),
-    st.sampled_from([0.0, -1.0, 5e-324, 1e-300, 2.0**99, 1e308, float("inf"), float("-inf"), float("nan")]),
-)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.data())
-def test_any_mass_proves_a_bound(data):
-    p, q, ratios = data.draw(problems())
-    k = len(p)
-    places = np.array(sorted(data.draw(st.sets(st.integers(0, k * k - 1)))), dtype=np.int64)
-    mass = data.draw(st.lists(ANY_MASS, min_size=len(places), max_size=len(places)))
-    moved = Couplings(1, k, places, np.array(mass, dtype=np.float64))
-    assert load_bound_of(p[None], q[None], ratios[None], moved)[0] >= primal(p, q, ratios) * (1 - SOLVER)
-
-
-@pytest.mark.parametrize("mass", [[np.inf, 1.0], [1e308, 1e308], [np.nan, np.inf], [-np.inf, 5e-324], [np.nan, -1.0]])
-def test_numbers_that_have_no_sum_let_no_row_vanish(mass):
-    p, q = np.array([[0.9, 0.05, 0.05]]), np.array([[0.4, 0.3, 0.3]])
-    ratios = closed(np.exp(1.0 - np.eye(3)))[None]
-    moved = Couplings(1, 3, np.array([1, 2]), np.array(mass))
-    assert load_bound_of(p, q, ratios, moved)[0] >= primal(p[0], q[0], ratios[0]) * (1 - SOLVER)
-
-
-def exact_load(p, q, ratios, mass):
-    """The largest load over q of what the floats say, as a fraction: rows of the mass have the surplus as their sum."""
-    k, loads = len(p), [Fraction(min(p[z], q[z])) for z in range(len(p))]
-    for y in range(k):
-        surplus, whole = max(Fraction(p[y]) - Fraction(q[y]), Fraction(0)), sum(map(Fraction, mass[y]))
-        for z in range(k):
-            loads[z] += Fraction(ratios[y, z]) * Fraction(mass[y, z]) * surplus / whole
-    return max(load / Fraction(one) for load, one in zip(loads, q, strict=True))
-
-
-def test_a_bound_is_rounded_outward_and_by_little():
-    rng = np.random.default_rng(11)
-    for k in (2, 3, 5, 9) * 20:
-        p, q = rng.dirichlet(np.ones(k), size=2)
-        ratios, mass = closed(np.exp(rng.random((k, k)))), rng.random((k, k))
-        truth, found = exact_load(p, q, ratios, mass), load_bound(p[None], q[None], ratios[None], mass[None])[0]
-        assert truth <= Fraction(found) <= truth * (1 + Fraction(1, 10**13))
-
-
 def kept(size=4):
     """Couplings of twelve pairs of rows of four states as a file has them, with what they are of."""
     rng = np.random.default_rng(12)
@@ -154,36 +109,9 @@ def test_altered_couplings_never_prove_a_bound_below_the_truth(data):
     assert (load_bound_of(p, q, ratios, read) >= theta * (1 - 1e-9)).all()
 
 
-def test_a_state_that_only_the_numerator_reaches_is_coupled_elsewhere():
-    p, q = np.array([[0.5, 0.5]]), np.array([[1.0, 0.0]])
-    ratios = np.array([[[1.0, 3.0], [4.0, 1.0]]])
-    # G(1) is at most 4 G(0)
-    found = couple(p, q, ratios)
-    assert found.theta[0] == pytest.approx(2.5)
-    assert load_bound(p, q, ratios, found.mass)[0] == pytest.approx(2.5)
-
-
-def test_a_duality_gap_that_grows_before_it_falls_is_followed_to_the_optimum():
-    p, q = np.array([[0.5, 0.4, 0.1]]), np.array([[0.1, 0.5, 0.4]])
-    for size in np.linspace(0.5, 4.0, 30):
-        ratios = closed(np.exp(size * np.array([[0.0, 0.86, 0.89], [0.94, 0.0, 0.97], [0.93, 0.9, 0.0]])))
-        assert couple(p, q, ratios[None]).theta[0] == pytest.approx(primal(p[0], q[0], ratios), rel=1e-6)
-
-
 def test_rare_states_and_large_ratios_keep_the_bound():
     p = np.array([[1 - 3e-12, 1e-12, 2e-12]])
     q = np.array([[0.5, 0.5 - 1e-13, 1e-13]])
     ratios = closed(np.exp(np.array([[0.0, 20.0, 9.0], [15.0, 0.0, 4.0], [8.0, 30.0, 0.0]])))[None]
     found = couple(p, q, ratios)
     assert load_bound(p, q, ratios, found.mass)[0] >= primal(p[0], q[0], ratios[0]) * (1 - SOLVER)
-
-
-def test_a_state_that_no_column_takes_at_finite_ratios_proves_nothing():
-    # G(2) <= 2 G(0) is finite, but q has nothing in column 0
-    p, q, ratios = np.array([[0.0, 0.0, 1.0]]), np.array([[0.0, 1.0, 0.0]]), np.ones((1, 3, 3))
-    ratios[0, 2] = [2.0, np.inf, 1.0]
-    for column in (None, 0, 1):
-        mass = np.zeros((1, 3, 3))
-        if column is not None:
-            mass[0, 2, column] = 1.0
-        assert load_bound(p, q, ratios, mass)[0] == np.inf

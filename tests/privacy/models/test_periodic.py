@@ -9,10 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import BudgetExceeded, Ledger, MarkovChain
+from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
-from quiltstream.privacy.accounting.forward_backward import forward_backward
-from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain, certify
+from quiltstream.privacy.models import ChainError, NotContracting, PeriodicChain, certify
 
 from ...depth import examples
 from .. import reference
@@ -114,50 +113,6 @@ def test_a_state_impossible_in_a_phase_is_not_a_secret_there():
     assert 0.7 < truth <= 1 + TINY
 
 
-def test_the_contraction_of_a_periodic_chain_covers_it():
-    rng = np.random.default_rng(8)
-    chain = PeriodicChain(rng.dirichlet(np.ones(3), size=(4, 3)))
-    bounds = DobrushinBounds.of(chain)
-    assert bounds.covers(chain)
-    assert endless(bounds, 1.0).density <= endless(chain, 1.0).density
-    assert (
-        not DobrushinBounds.of(MarkovChain(chain.transitions[0]))
-        .rounded(3)
-        .covers(PeriodicChain([*chain.transitions[:1], np.eye(3) * 0.9 + 0.1 / 3]))
-    )
-
-
-@pytest.mark.night
-def test_a_rhythm_with_entries_next_to_0_has_the_noise_of_its_contraction_class():
-    """Couplings prove nothing there, total variations do."""
-    seed = 1
-    rng = np.random.default_rng(seed)
-    for states, slots in ((7, 3), (13, 2)):
-        kernels = np.maximum(rng.dirichlet(np.full(states, 0.03), size=(slots, states)), 1e-12)
-        chain = PeriodicChain(kernels / kernels.sum(axis=2, keepdims=True))
-        try:
-            wanted = forward_backward(DobrushinBounds.of(chain), 1.0).sigma
-        except ChainError:
-            continue
-        assert forward_backward(chain, 1.0).sigma <= wanted * (1 + 1e-3), seed
-
-
-def test_a_ledger_keeps_the_budget_of_an_endless_stream_with_a_rhythm():
-    kernels = np.random.default_rng(14).dirichlet(np.ones(2), size=(3, 2))
-    chain = PeriodicChain(kernels)
-    noise = forward_backward(chain, 1.0)
-    assert noise.sigma == pytest.approx(1 / endless(chain, 1.0).density, rel=1e-3)
-    ledger = Ledger(chain, budget=1.0)
-    for start in range(0, 8, 2):
-        ledger.charge(start, start + 2, noise.epsilon_dp)
-    assert ledger.loss <= 1
-    start = reference_marginals(list(kernels))[0]
-    steps = [kernels[slot % 3] for slot in range(7)]
-    assert reference.changing_loss(start, steps, [(0, 8, noise.epsilon_dp)]) <= ledger.loss
-    with pytest.raises(BudgetExceeded):
-        ledger.charge(2, 9, noise.epsilon_dp)
-
-
 @pytest.mark.parametrize(
     ("transitions", "said"),
     [
@@ -170,11 +125,6 @@ def test_a_ledger_keeps_the_budget_of_an_endless_stream_with_a_rhythm():
 def test_invalid_kernels_are_refused(transitions, said):
     with pytest.raises(ChainError, match=said):
         PeriodicChain(transitions)
-
-
-@pytest.mark.parametrize(("slots", "minutes"), [(48, 30), (336, 30), (24, 60), (24, 30), (1, 15)])
-def test_a_period_divides_the_day_or_is_the_week(slots, minutes):
-    PeriodicChain([np.full((2, 2), 0.5)] * slots).check_interval(minutes * 60_000_000)
 
 
 @pytest.mark.parametrize(("slots", "minutes"), [(47, 30), (96, 30), (335, 30), (7, 60)])

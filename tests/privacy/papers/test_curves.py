@@ -91,7 +91,9 @@ def test_mechanisms_on_one_curve_compose_above_the_truth_and_the_ledger(data):
     for length in (None, 7):
         bound = curve.composed(rates, length)
         assert truth <= bound + TINY
-        assert Ledger(chain).loss_of([(0, 7, rate) for rate in rates]) <= bound * (1 + 1e-12)
+        assert Ledger(chain).loss_of([(0, 7, rate) for rate in rates]) <= bound * (
+            1 + 1e-11
+        )  # the account is rounded outward
         points = [curve.best(rate, length) for rate in rates]
         eps = [slots * rate + a for (slots, a), rate in zip(points, rates, strict=True)]
         by_theorem = sum(eps) - sum(a for _, a in points) + max(a for _, a in points)
@@ -139,13 +141,3 @@ def test_the_gaussian_curve_is_just_above_the_influence_by_quadrature(scale, del
     assert curve.at(3) == 0
     one = gaussian_by_quadrature(scale, 1.0, delta, far=[2], node=0)
     assert curve.at(2) >= one * (1 - 1e-3)
-
-
-def test_the_gaussian_curve_falls_with_distance_and_grows_with_correlation_and_range():
-    base = gaussian_curve(21, 1.0, 2.0, 0.5)
-    assert base.values[0] > base.values[2] > base.values[4] > base.values[20] == 0
-    assert (gaussian_curve(21, 0.5, 2.0, 0.5).values <= base.values + TINY).all()
-    assert (gaussian_curve(21, 1.0, 1.0, 0.5).values <= base.values + TINY).all()
-    assert gaussian_curve(1, 1.0, 1.0, 0.5).values.tolist() == [0.0]
-    assert gaussian_curve(9, 1.0, 1.0, 2.0).values.tolist() == [0.0] * 9
-    assert "regions of width 0.5" in base.basis

@@ -105,10 +105,3 @@ def test_the_epsilon_of_a_sigma_is_never_above_it_and_close_below(sigma: float) 
     assert mechanism.epsilon <= 1 / Fraction(sigma)
     assert Fraction(mechanism.epsilon_dp) >= mechanism.epsilon
     assert mechanism.epsilon_dp == pytest.approx(1 / sigma, rel=1e-3 if sigma > 1e6 else 1e-8)
-
-
-def test_a_sigma_at_the_limit_of_exact_draws_keeps_its_whole_epsilon() -> None:
-    for sigma in (2.0**45, 2.0**44, 1.0):
-        assert ExponentialTopK.from_sigma(4, 1, sigma).epsilon == 1 / Fraction(sigma)
-    with pytest.raises(ValueError, match="must be at least 2"):
-        ExponentialTopK.from_sigma(4, 1, 2.0**45 * 1.01)

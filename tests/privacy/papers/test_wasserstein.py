@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, Ledger, MarkovChain
-from quiltstream.privacy.analysis import group_dp
 from quiltstream.privacy.mechanisms.discrete_laplace import rational_scale
 from quiltstream.privacy.papers.joint import JointTable
 from quiltstream.privacy.papers.wasserstein import (
@@ -29,7 +28,6 @@ from ...depth import examples
 from .. import reference
 from ..models.test_chains import THETA1
 from ..models.test_classes import THETA2
-from ..strategies import transitions
 
 TWELFTHS = st.lists(st.integers(0, 4), min_size=4, max_size=4).filter(any)
 
@@ -129,14 +127,6 @@ def test_the_law_of_a_count_given_a_state():
 def test_independent_slots_need_the_noise_of_one_slot():
     for matrix in ([[0.3, 0.7]] * 2, [[1 / 3, 2 / 3]] * 2, [[0.2, 0.3, 0.5]] * 3):
         assert wasserstein_of_count(MarkovChain(matrix), 1, 40).value == 1
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(transitions(states=st.integers(2, 3), least=0.05), st.integers(1, 12))
-def test_no_window_needs_more_noise_than_group_privacy(matrix, length):
-    """All slots of a chain change together at worst, and a count then moves by the slots of the window."""
-    found = wasserstein_of_count(MarkovChain(matrix), state=0, length=length)
-    assert 1 <= found.value <= length == group_dp(1.0, length).sigma
 
 
 def test_a_window_of_the_papers_chains_needs_far_less_than_group_privacy():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.privacy import AnyInitial, BinaryInterval, FiniteClass, MarkovChain, mqm_exact
-from quiltstream.privacy.quilts import sided_influence, slot_influence
+from quiltstream.privacy import AnyInitial, MarkovChain, mqm_exact
+from quiltstream.privacy.quilts import slot_influence
 
 from ..strategies import distributions, transitions
 
@@ -82,18 +82,6 @@ def test_any_start_has_the_influence_of_the_appendix(case):
     check(slot_influence(AnyInitial([matrix]), slot, length), formula(matrix, start, slot, length, "any"))
 
 
-@pytest.mark.night
-@given(cases())
-def test_a_stationary_chain_has_equal_influence_at_every_slot_of_the_window(case):
-    matrix, length, slot = case
-    chain = MarkovChain(matrix)
-    found = slot_influence(chain, slot, length)
-    check(found, formula(matrix, chain.stationary, slot, length, "support"))
-    everywhere = sided_influence(chain)
-    lags = min(slot - 1, everywhere.reach)
-    np.testing.assert_allclose(found.left[:, :lags], everywhere.left[:, :lags], rtol=1e-9, atol=1e-11)
-
-
 def test_the_quilt_that_decides_has_this_influence():
     chain = MarkovChain(MATRIX, [1, 0])
     for literal in (True, False):
@@ -101,15 +89,3 @@ def test_the_quilt_that_decides_has_this_influence():
         tables = slot_influence(chain, found.node or 0, 30, literal=literal)
         told = tables.left[:, (found.quilt.left or 0) - 1] + tables.right[:, (found.quilt.right or 0) - 1]
         assert told.max() == pytest.approx(found.influence, rel=1e-9)
-
-
-def test_a_start_that_is_certain_leaves_no_secret_pair_in_its_slot():
-    assert slot_influence(MarkovChain(MATRIX, [1, 0]), 1, 5).pairs == ()
-    assert slot_influence(MarkovChain([[1.0]]), 1, 5).pairs == ()
-
-
-def test_a_class_has_the_pairs_of_all_its_members():
-    chains = [MarkovChain(MATRIX, [1, 0]), MarkovChain(MATRIX)]
-    assert slot_influence(FiniteClass(chains), 3, 5).pairs == ((0, 0, 1), (0, 1, 0), (1, 0, 1), (1, 1, 0))
-    interval = BinaryInterval((0.8, 0.9), (0.55, 0.6))
-    assert (slot_influence(interval, 3, 5).left == slot_influence(interval.worst, 3, 5).left).all()
