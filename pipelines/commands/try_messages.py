@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,9 +22,10 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_settings
 from ...schemas.settings.readings import Readings
 from ...schemas.settings.secrets import located
-from ...schemas.slots import parse_instant
+from ...schemas.slots import format_instant, parse_instant
+from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.avro import SchemaLookup
-from ...transforms.payloads.decoder import Trial, Tried
+from ...transforms.payloads.decoder import PayloadDecoder
 from ...transforms.payloads.messages import Messages, SourceAwayError
 from ...transforms.sources.files import are_messages
 from ..console import facts, heading, paragraph, plural, print_json, results
@@ -106,6 +107,65 @@ def messages_of_topics(settings: Settings, count: int) -> Messages:
         return last_messages(cluster, source.all_topics, count)
     except KafkaUnavailableError as error:
         raise CommandError(f"source.kafka: {error}", ExitCode.SOURCE) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one message."""
+
+    topic: str
+    size: int
+    # series, instant and value of each reading, values times ``readings.scale``
+    readings: tuple[tuple[str, str, float], ...]
+    passed: str | None  # why it was passed over; ``None`` if it was not
+    rejected: str | None  # why it is a reject; ``None`` if it is none
+
+
+class Trial:
+    """Tries messages; it belongs to one command."""
+
+    def __init__(
+        self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None
+    ) -> None:
+        # names in clear, as the operator has them
+        section = readings.model_copy(update={"pseudonyms": None})
+        self._decoder = PayloadDecoder(section, timezone, group, schemas=schemas)
+        self._decoder.check()
+        self._where = section.where
+        self._without = replace(self._decoder, readings=section.model_copy(update={"where": None}))
+
+    def of(self, messages: Messages) -> Iterator[Tried]:
+        """What becomes of each message, in order."""
+        for number in range(len(messages)):
+            message = messages.some([number])
+            parts = self._decoder.decode(message)
+            reasons = [one.reason for part in parts for one in part.rejects]
+            rows = tuple(_rows(parts))
+            yield Tried(
+                topic=message.topics[0],
+                size=len(message.payloads[0] or b""),
+                readings=rows,
+                passed=None if rows or reasons else self._why_passed(message),
+                rejected=f"{reasons[0].value}: {reasons[0].text}" if reasons else None,
+            )
+
+    def _why_passed(self, message: Messages) -> str:
+        if message.payloads[0] is None:
+            return "it has no payload"
+        if self._where is not None and any(
+            part.readings is not None or part.rejects for part in self._without.decode(message)
+        ):
+            return f"readings.where does not hold: {self._where}"
+        return "readings.each finds nothing, or no value"
+
+
+def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:
+    for part in parts:
+        if part.readings is not None:
+            columns = [part.readings.column(name) for name in ("series", "time", "value")]
+            times = columns[1].cast("int64").to_pylist()
+            for series, time, value in zip(columns[0].to_pylist(), times, columns[2].to_pylist(), strict=True):
+                yield series, format_instant(time), value
 
 
 def trial_of(settings: Settings) -> Trial:

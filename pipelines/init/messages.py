@@ -24,7 +24,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.readings import Payload, Readings
 from ...schemas.settings.recipes import RECIPES, Recipe
 from ...transforms.payloads.avro import SchemaLookup
-from ...transforms.payloads.decoder import PayloadDecoder, parser_of, shown
+from ...transforms.payloads.decoder import PayloadDecoder, parser_of
 from ...transforms.payloads.messages import Messages, topics
 from ...transforms.payloads.parsing import unpacked
 from ...transforms.payloads.units import FIELDS, UNITS
@@ -189,7 +189,7 @@ class _Sample:
     def outcome(self, readings: Mapping[str, Any]) -> _Outcome | None:
         """What a proposal makes of the messages; ``None`` if it is no mapping, or makes no reading."""
         try:
-            section = shown(Readings.model_validate(dict(readings)))
+            section = Readings.model_validate(dict(readings))
             parts = PayloadDecoder(section, self.timezone, schemas=self.schemas).decode(self.messages)
         except (ValidationError, SettingsError):
             return None

@@ -1,4 +1,4 @@
-"""Payloads of messages to readings: a source of messages uses ``decoder``, which also tries settings on messages.
+"""Payloads of messages to readings: a source of messages uses ``decoder``.
 
 ``messages``, ``columns``
     what a broker hands over, and the readings in it as columns

@@ -2,9 +2,6 @@
 
 Whatever a message holds, it never raises: a message that cannot be read is one reject, counted once, and so is one
 some of whose readings are none. Nothing of a message's content is in what is said of it.
-
-:class:`Trial` says what the settings make of single messages, for their author. Each message is decoded
-as a job decodes it, by itself. A counter is shown as it stands, and names are shown in clear.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.readings import Payload, Readings, check_message
-from ...schemas.slots import format_instant
 from ..common.batches import Rejects
 from ..formats.rows import Decoded, RowDecoder
 from ..readings.slots import Words, words_of
@@ -243,66 +239,3 @@ def _with_rejects(
     )
     first = parts[0] if parts else Decoded(None, 0, ())
     return [replace(first, rejects=each, passed=passed), *parts[1:]]
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What became of one message."""
-
-    topic: str
-    size: int
-    # series, instant and value of each reading, values times ``readings.scale``
-    readings: tuple[tuple[str, str, float], ...]
-    passed: str | None  # why it was passed over; ``None`` if it was not
-    rejected: str | None  # why it is a reject; ``None`` if it is none
-
-
-class Trial:
-    """Tries messages; it belongs to one command."""
-
-    def __init__(
-        self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None
-    ) -> None:
-        section = shown(readings)
-        self._decoder = PayloadDecoder(section, timezone, group, schemas=schemas)
-        self._decoder.check()
-        self._where = section.where
-        self._without = replace(self._decoder, readings=section.model_copy(update={"where": None}))
-
-    def of(self, messages: Messages) -> Iterator[Tried]:
-        """What becomes of each message, in order."""
-        for number in range(len(messages)):
-            message = messages.some([number])
-            parts = self._decoder.decode(message)
-            reasons = [one.reason for part in parts for one in part.rejects]
-            rows = tuple(_rows(parts))
-            yield Tried(
-                topic=message.topics[0],
-                size=len(message.payloads[0] or b""),
-                readings=rows,
-                passed=None if rows or reasons else self._why_passed(message),
-                rejected=f"{reasons[0].value}: {reasons[0].text}" if reasons else None,
-            )
-
-    def _why_passed(self, message: Messages) -> str:
-        if message.payloads[0] is None:
-            return "it has no payload"
-        if self._where is not None and any(
-            part.readings is not None or part.rejects for part in self._without.decode(message)
-        ):
-            return f"readings.where does not hold: {self._where}"
-        return "readings.each finds nothing, or no value"
-
-
-def shown(readings: Readings) -> Readings:
-    """The settings without what needs a key: names in clear."""
-    return readings.model_copy(update={"pseudonyms": None})
-
-
-def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:
-    for part in parts:
-        if part.readings is not None:
-            columns = [part.readings.column(name) for name in ("series", "time", "value")]
-            times = columns[1].cast("int64").to_pylist()
-            for series, time, value in zip(columns[0].to_pylist(), times, columns[2].to_pylist(), strict=True):
-                yield series, format_instant(time), value
