@@ -59,6 +59,37 @@ def test_an_expression_that_cannot_be_used_is_named_with_its_place(said: dict[st
         PayloadDecoder(Readings.model_validate(FLAT | said)).check()
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"where": "power > `5`"}, "where"),
+        ({"where": "ts && !(payload.power <= `5`)"}, "where"),
+        ({"where": "power == other"}, "where"),
+        ({"where": "starts_with(to_string(power), '1')"}, "where"),
+        ({"each": "payload.r[?power > `5`]"}, "each"),
+        ({"each": "payload", "of": "r[?@ > `5`]", "value": "it"}, "of"),
+        ({"value": "power > `5` && power || false"}, "value"),
+        ({"each": "max_by(payload.r, &power)"}, "each"),
+        ({"value": "text", "where": "to_number(text) > `1`"}, "where"),
+        ({"where": "power"}, None),
+        ({"where": "power != null && power != '-9999' && ts > `0`"}, None),
+        ({"where": "!contains(['unknown', 'off'], power)"}, None),
+        ({"each": "payload.r[?quality == 'GOOD' && type(power) == 'number']"}, None),
+        ({"value": "type(power) == 'object' && power.v || power || false"}, None),
+        ({"value": "sum([to_number(power), to_number(other)])"}, None),
+    ],
+)
+def test_which_readings_there_are_depends_on_no_more_of_a_value_than_marks(
+    said: dict[str, str], refused: str | None
+) -> None:
+    decoder = PayloadDecoder(Readings.model_validate(FLAT | said))
+    if refused is None:
+        decoder.check()
+        return
+    with pytest.raises(SettingsError, match=rf"readings\.{refused} asks how large a value is"):
+        decoder.check()
+
+
 def test_each_may_be_one_object_an_array_or_nothing() -> None:
     given = dumped({"ts": NOON_S, "power": 1}, [{"ts": NOON_S, "power": 2}, {"power": 3}], None, topics=TOPIC * 3)
     rows = [("m1", NOON_US, 1.0), ("m1", NOON_US, 2.0)]

@@ -231,6 +231,35 @@ def _all_names(node: Node) -> set[str]:
     return {node["value"]}.union(*inner) if node["type"] == "field" else set().union(*inner)
 
 
+def _within(node: Node) -> list[Node]:
+    return [one for one in node["children"] if isinstance(one, dict)]
+
+
+def _ends(node: Node) -> set[str]:
+    """The fields that an expression ends at; ``@`` for the whole."""
+    if node["type"] in {"field", "current", "identity"}:
+        return {node.get("value", "@")}
+    inner = _within(node)
+    return set().union(*map(_ends, inner[-1:] if node["type"] in {"subexpression", "pipe"} else inner))
+
+
+def _weighs(node: Node, value: set[str], *, functions: bool) -> bool:
+    """Whether an expression asks for more of a value than whether it is there, or is one of some marks.
+
+    Args:
+        node: the expression.
+        value: the fields that the value ends at.
+        functions: whether a function of the value asks for more, as in a condition it does.
+    """
+    kind, inner = node["type"], _within(node)
+    if kind == "comparator" or (kind == "function_expression" and functions):
+        marked = not all(map(root_names, inner))
+        asked = {"eq", "ne"} if kind == "comparator" else {"contains"}
+        if set().union(*map(_ends, inner)) & value and node["value"] not in {"type", "not_null"}:
+            return not (marked and node["value"] in asked)
+    return any(_weighs(one, value, functions=functions) for one in inner)
+
+
 def _conjuncts(node: Node) -> list[Node]:
     if node["type"] == "and_expression":
         return [part for one in node["children"] for part in _conjuncts(one)]
@@ -299,6 +328,16 @@ class Expressions:
         # fields of units that the settings look at themselves
         self._apart = _all_names(trees["series"]) & FIELDS
         chosen = [self._each, *where, *([] if self._of is None else [self._of])]
+        ends = _ends(trees["value"])
+        ends |= {"it", "@"} if ends & {"it", "@"} else set()
+        asking = {"value": (trees["value"], False), "each": (self._each, True), "of": (self._of, True)}
+        asking |= {"where": ({"type": "and_expression", "children": where}, True)}
+        for name, (tree, is_condition) in asking.items():
+            if tree is not None and _weighs(tree, ends, functions=is_condition):
+                raise SettingsError(
+                    f"readings.{name} asks how large a value is, and which readings there are would depend on that; "
+                    "ask for marks alone, by == or != or contains() with a text"
+                )
         self._chosen_by = set[str]().union(*map(_all_names, chosen)) & FIELDS - self._apart
         around = [one for name in ("value", "time") for one in _holders(trees[name])]
         self._holders = [one for one in around if not root_names(one) & {*NAMES}]
