@@ -602,6 +602,8 @@ def _check_words(settings: Settings, readings: Readings) -> None:
         )
     if readings.stamps == "end" and readings.length is None:
         raise ValueError("readings.stamps is end, which needs readings.length, what each reading covers")
+    if readings.fill is not None and readings.absent is None:
+        raise ValueError("readings.fill leaves no cell without a value, and needs readings.absent for the first ones")
     if readings.absent is not None and settings.missing != "public":
         raise ValueError("readings.absent leaves no cell without a value, so missing is left out")
     if (register is not None or hold is not None) and settings.missing != "state" and readings.absent is None:

@@ -254,6 +254,11 @@ class Readings(Section):
         default=None,
         description="value of a slot without a reading while its series is in the roster, in the unit of the edges",
     )
+    fill: Literal["before"] | None = Field(
+        default=None,
+        description="a slot without a value has that of the last one with a value, at most 26 hours before; absent is "
+        "that of the others",
+    )
     cell: Literal["latest", "rank"] = Field(
         default="latest", description="of two readings of a slot the latest counts, or that with the higher column rank"
     )
@@ -394,7 +399,7 @@ class Readings(Section):
 
 
 #: The words about several rows of a series.
-WORDS = ("length", "stamps", "register_", "hold", "cell", "absent")
+WORDS = ("length", "stamps", "register_", "hold", "cell", "absent", "fill")
 
 #: What goes beside a SELECT: how the times and values that it makes are read.
 _BESIDE_SELECT = {"select", "unit", "scale", "time_format", "time_unit", "ambiguous", "pseudonyms", "register", *WORDS}

@@ -44,6 +44,8 @@ WORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "register with an end": ({"register": {"most": 40, "gap": "2h", "over_end": 100}}, {}),
     "net register": ({"register": "net"}, {}),
     "rank": ({"cell": "rank"}, {}),
+    "latest filled": ({"fill": "before", "absent": 5}, {}),
+    "register filled": ({"register": {"most": 40, "gap": "2h"}, "fill": "before", "absent": 5}, {}),
 }
 
 
@@ -95,11 +97,26 @@ def overlaps(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def truth_of(word: str, rows: list[Row]) -> Truth:
+    cells = unfilled_of(word, rows)
+    if "fill" not in WORDS[word][0]:
+        return cells
+    found = dict(cells)
+    for ahead in range(1, 26 * 3_600 // SLOT + 1):
+        for (series, slot), value in cells.items():
+            last = max(one for name, one in cells if name == series and one <= slot + ahead)
+            if last == slot:
+                found[series, slot + ahead] = value
+    return found
+
+
+def unfilled_of(word: str, rows: list[Row]) -> Truth:
     readings, slots = WORDS[word]
     if readings.get("stamps") == "end":
         rows = [(series, begin - length, value, length, rank) for series, begin, value, length, rank in rows]
     if word == "rank":
         return ranked(rows)
+    if word == "latest filled":
+        return ranked([(*row[:4], 0) for row in rows])
     if "hold" not in readings:
         rows = [row for row in rows if number(row[2]) is not None]
     held: Truth = {}
@@ -169,9 +186,8 @@ def settings_of(folder: Path, word: str) -> Settings:
         "readings": READINGS | readings,
         "slots": {"interval": "30min"} | slots,
         "states": {"edges": [1, 2]},
-        "missing": "state",
     }
-    return Settings.parse(whole, folder)
+    return Settings.parse(whole if "absent" in readings else whole | {"missing": "state"}, folder)
 
 
 def write(folder: Path, rows: list[Row], chance: random.Random) -> None:
@@ -229,6 +245,7 @@ def test_a_word_means_what_its_definition_says_in_any_order_and_files(tmp_path: 
         ({"register": {"most": 9}}, {}, {"missing": {"break": "1h"}}, "missing: break"),
         ({"register": "net", "length": "5min"}, {}, {}, "readings.register"),
         ({"register": "net"}, {"of": "mean"}, {}, "readings.register"),
+        ({"fill": "before"}, {}, {}, "readings.fill leaves no cell"),
         ({"length": "5min"}, {"of": "sum"}, {"states": {"categories": ["a", "b"]}}, "categories"),
     ],
 )

@@ -49,24 +49,23 @@ def job_of(folder: Path, word: str, **windows: Any) -> Settings:
         "readings": READINGS | readings,
         "slots": {"interval": "30min"} | slots,
         "states": {"edges": EDGES},
-        "missing": "state",
         "roster": "roster.csv",
         "windows": {"size": "2h", "start": "2024-01-01T00:00:00Z", "stop": "2024-01-03T12:00:00Z"} | windows,
         "privacy": {"epsilon": 1, "mechanism": "forward-backward", "budget": 1e6},
         "ledger": f"sqlite:///{folder / 'ledger.db'}",
     }
-    return Settings.parse(whole, folder)
+    return Settings.parse(whole if "absent" in readings else whole | {"missing": "state"}, folder)
 
 
 def right_of(word: str, rows: list[Row], every: int = SIZE) -> Published:
-    cells = truth_of(word, rows)
+    cells, absent = truth_of(word, rows), WORDS[word][0].get("absent")
     found: Published = {}
     first = ORIGIN // SLOT
     for start in range(first, first + WINDOWS * SIZE - SIZE + 1, every):
         for series in "ab":
-            counts = [0] * (len(EDGES) + 2)
+            counts = [0] * (len(EDGES) + (2 if absent is None else 1))
             for slot in range(start, start + SIZE):
-                value = cells.get((series, slot))
+                value = cells.get((series, slot), absent)
                 counts[len(EDGES) + 1 if value is None else sum(value >= edge for edge in EDGES)] += 1
             found[start - first, series] = counts
     return found

@@ -54,13 +54,14 @@ class Words:
     hold_us: int | None = None
     rank: bool = False
     length_us: int = 0  # what a reading covers at most; 0 where that is not said
+    fill_us: int = 0  # how long the value of a slot stands for those after it that have none; 0: it does not
 
     @property
     def before_us(self) -> int:
         """How far before a slot a reading may begin that its value depends on."""
         if self.register is not None:
-            return self.register.gap_us
-        return max(self.hold_us or 0, 0 if self.of == "last" else self.length_us)
+            return self.register.gap_us + self.fill_us
+        return max(self.hold_us or 0, 0 if self.of == "last" else self.length_us) + self.fill_us
 
     @property
     def after_us(self) -> int:
@@ -70,9 +71,10 @@ class Words:
     def moved_by(self, begin_us: Ints, length_us: Ints) -> tuple[Ints, Ints]:
         """The instants, first and last, between which lie all slots whose value readings may move."""
         if self.register is not None:
-            return begin_us - self.register.gap_us, begin_us + self.register.gap_us
+            return begin_us - self.register.gap_us, begin_us + self.register.gap_us + self.fill_us
         hold_us = self.hold_us or 1
-        return begin_us, begin_us + (np.maximum(length_us, hold_us) if self.of != "last" else hold_us) - 1
+        covers_us = np.maximum(length_us, hold_us) if self.of != "last" else hold_us
+        return begin_us, begin_us + covers_us + self.fill_us - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def words_of(readings: Readings | None, of: str) -> Words | None:
         hold_us=None if hold is None else parse_duration(hold),
         rank=readings is not None and readings.cell == "rank",
         length_us=length_us,
+        fill_us=0 if readings is None or readings.fill is None else LONGEST_US,
     )
     return None if words == Words() else words
 
@@ -168,6 +171,10 @@ def slot_values(
     Returns:
         The series, the slot and the value of each, in this order, shape (m,) each; of a series and slot one at most.
     """
+    if words.fill_us:
+        back = words.fill_us // grid.interval_us
+        wider = None if within is None else Window(within.start - back, within.stop)
+        return _filled(*slot_values(readings, grid, replace(words, fill_us=0), wider), back, within)
     one = united(readings)
     if words.register is not None:
         one = _rises(one, words.register)
@@ -280,6 +287,14 @@ def _shared(readings: Covering, grid: SlotGrid, window: Window | None, *, mean: 
     if mean:
         sums /= np.add.reduceat(within, heads)
     return readings.codes[rows[heads]], slots[heads], sums
+
+
+def _filled(codes: Ints, slots: Ints, values: Floats, most: int, within: Window | None) -> tuple[Ints, Ints, Floats]:
+    """Each value in the slots after it that have none, so many of them at most."""
+    follows = np.append(codes[1:] == codes[:-1], [False])[: len(codes)]
+    until = np.where(follows, np.minimum(np.roll(slots, -1), slots + most + 1), slots + most + 1)
+    rows, slots = expanded(slots, until - 1, within)
+    return codes[rows], slots, values[rows]
 
 
 def expanded(first: Ints, last: Ints, within: Window | None = None) -> tuple[Ints, Ints]:
