@@ -15,10 +15,10 @@ import fastavro
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.init import Origin, _origin_of, guess_messages
 from quiltstream.pipelines.commands.try_messages import trial_of
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import Arrived
+from quiltstream.pipelines.init.brokers import Origin, _origin_of, guess_messages
 from quiltstream.pipelines.init.messages import MessageLook, look_at_messages
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings

@@ -1,0 +1,429 @@
+"""Settings from a look at messages of a broker: the last of a Kafka topic, or what comes from MQTT meanwhile.
+
+Of a topic nothing is committed, and an MQTT broker keeps no session. What is written of messages holds no value of one:
+the edges of unknown units are placeholders, and series are not listed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from pydantic import ValidationError
+
+from ...schemas.settings.base import OPEN, SettingsError
+from ...schemas.settings.connectors import KafkaSource
+from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
+from ...schemas.settings.job import load_settings
+from ...schemas.settings.readings import Constant, Readings
+from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
+from ...transforms.payloads.messages import Messages, SourceAwayError
+from ..console import percent, plural
+from ..errors import CommandError, ExitCode
+from .look import Question
+from .messages import MessageLook, look_at_messages
+from .write import (
+    BELIEF_TEXT,
+    ENERGY,
+    NO_UNIT,
+    POWER_EDGES,
+    PROMISE_TEXT,
+    USUAL_BINS,
+    Guess,
+    edges_text,
+    measure_text,
+    name_of,
+    shared,
+    watts_of,
+    zone_of,
+)
+
+if TYPE_CHECKING:
+    from ..commands.init import Options
+    from ..gateway.connection import Arrived
+
+_OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
+_AT_ONCE = (
+    "are at a time at which their series has another one, and one in a slot counts: where they are of several kinds or "
+    "meters, choose by readings.where, or name the series by what tells them apart"
+)
+_MESSAGE_COUNTER = "it rises and hardly falls in the look: read as a meter's counter, whose rise in a slot is the value"
+
+#: Share of the readings at a time that their series has already from which it is said.
+_MANY_AGAIN = 0.1
+
+#: Slots where no series had two readings in the look, and edges that say nothing of the values.
+_UNSEEN_INTERVAL_US = 15 * MINUTE_US
+#: How long windows may wait for late readings.
+_LATENESS_US = (15 * MINUTE_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US, DAY_US)
+_PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
+_PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
+#: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
+_NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
+
+#: Addresses of brokers.
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>mqtts?)://)?(?:(?P<host>[^/@:\s\[\]]+)|\[(?P<six>[0-9a-fA-F:]+)\])(?::(?P<port>\d{1,5}))?"
+)
+
+
+#: Settings for messages, and of a gateway that brings them.
+_MESSAGE_SOURCE_TEXT = """\
+# yaml-language-server: $schema={schema}
+# Written by `quiltstream init` from a look at {count} of {where}.
+# Of the messages it has names of fields, headers and levels of topics alone; no value of them.
+#   {trying}
+#                                           says what the settings make of messages, for your eyes only
+#   quiltstream run --dry-run THIS-FILE     says what it will publish and cost, before any data is read
+#   quiltstream run --live THIS-FILE
+# Everything in this file is public. docs/settings.md and docs/messages.md explain every setting.
+
+source: {source}
+
+readings:
+{readings}
+slots:  # at most one reading counts per series and slot, the latest
+  interval: {interval}{interval_note}
+  timezone: {zone}  # {zone_note}
+
+"""
+_MESSAGE_WINDOWS_TEXT = """\
+# Which windows are published, for every series of the roster, also where there are no readings.
+# start: the day of the latest reading in the look. lateness: how long a window waits for readings that come after later
+# ones of others; what comes later still is left out.
+windows: {{size: {size}, start: {start}, lateness: {lateness}}}
+# What silence does: a source that sends nothing for an hour no longer holds its windows back, and their rows say
+# `silent`. Longer than the meters are ever away together; left out, silence waits for ever.
+live: {{idle: 1h}}
+# One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
+# roster: roster.csv  # columns: series, group
+# group_by: group
+
+"""
+_MESSAGE_STAND_IN = """\
+# Fit one on a history of series that are not published, which is files (docs/model.md), such as a gateway writes: with
+# `source: {avro: spool/*.avro}` a copy of this file reads them. Then write `model: model.json`.
+# Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
+model: stand-in
+"""
+_MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + PROMISE_TEXT
+_GATEWAY_TEMPLATE = """\
+# Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.
+#   quiltstream gateway --check THIS-FILE
+#   quiltstream gateway THIS-FILE
+# docs/gateway.md explains every setting; with a password, user: NAME and password: {{env: MQTT_PASSWORD}}.
+mqtt:
+  host: {host}
+  port: {port}
+  client_id: quiltstream-{name}  # each gateway has its own, for ever
+{tls}forward:
+  topics: [{filter}]
+  to: {{folder: {{path: spool}}}}
+"""
+
+
+def from_topic(topic: str, options: Options) -> Guess:
+    """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left."""
+    from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
+    from ...transforms.kafka.source import last_messages  # noqa: PLC0415
+
+    if options.servers is None:
+        raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are")
+    given: dict[str, Any] = {"servers": options.servers, "topic": topic}
+    given |= {"options": dict(map(_option, options.options))} if options.options else {}
+    given |= {} if options.registry is None else {"registry": {"url": options.registry}}
+    source = _checked(given)
+    schemas = None
+    if source.registry is not None:
+        from ...transforms.kafka.schema_registry import RegistrySchemas  # noqa: PLC0415 - of an extra
+
+        schemas = RegistrySchemas(source.registry.url, {})
+    try:
+        messages = last_messages(Cluster(options.servers, source.options), (topic,), options.messages)
+    except KafkaUnavailableError as error:
+        raise CommandError(f"--from-topic {topic}: {error}", ExitCode.SOURCE) from error
+    where = f"topic {topic} at {options.servers}"
+    try:
+        look = look_at_messages(
+            messages, where, value=options.value, timezone=options.timezone, only=topic, schemas=schemas
+        )
+    except SourceAwayError as error:
+        raise CommandError(f"--registry: {error}", ExitCode.SOURCE) from error
+    origin = Origin(where, topic, {"kafka": given}, "quiltstream try THIS-FILE --from-topic 20")
+    return guess_messages(look, origin, options.timezone)
+
+
+def _option(given: str) -> tuple[str, Any]:
+    name, mark, value = given.partition("=")
+    try:
+        if name and mark:
+            return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        pass
+    raise CommandError(
+        f"--option {name}: write NAME=VALUE with an option of librdkafka, a secret as NAME={{env: VARIABLE}}"
+    )
+
+
+def _checked(given: Mapping[str, Any]) -> KafkaSource:
+    try:
+        return KafkaSource.model_validate(given)
+    except ValidationError as error:
+        problems = (f"source.kafka.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise SettingsError(["; ".join(problems)]) from None
+
+
+def from_mqtt(filter_: str, options: Options) -> Guess:
+    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
+    from ..gateway.connection import Session, listen  # noqa: PLC0415 - of an extra
+    from ..gateway.run import broker_of  # noqa: PLC0415
+
+    levels = _levels(filter_)
+    mqtt, settings = _broker_of(options)
+    given = broker_of(mqtt, Path if settings is None else settings.path)
+    own = f"quiltstream-init-{secrets.token_hex(4)}"
+    session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
+    try:
+        messages = _messages_of(listen(session, options.messages, options.seconds))
+    except CommandError as error:
+        raise CommandError(str(error), ExitCode.SOURCE) from error
+    where = f"{filter_} at {mqtt.host}:{mqtt.port_in_use}"
+    if not len(messages):
+        raise CommandError(
+            f"{where}: no message came within {options.seconds:g} s; check the filter, let a device send, or wait "
+            "longer with --seconds",
+            ExitCode.SOURCE,
+        )
+    only = next((level for level in reversed(levels) if not set("+#$") & set(level)), "meter")
+    wild = [at for at, level in enumerate(levels, 1) if level == "+"]
+    hint = "; or wait longer, with --seconds"
+    look = look_at_messages(
+        messages, where, value=options.value, timezone=options.timezone, levels=wild, only=only, hint=hint
+    )
+    if settings is not None:
+        look = replace(look, readings=_of_filter(look.readings, filter_, levels, settings))
+    lines = not any(b"\n" in (one or b"") for one in messages.payloads)
+    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), options.timezone)
+
+
+def _of_filter(
+    readings: Mapping[str, Any], filter_: str, levels: Sequence[str], gateway: GatewaySettings
+) -> dict[str, Any]:
+    """Settings that take messages of the filter alone, where the gateway brings others to the same place."""
+    forward = gateway.forward
+    # a recipe has conditions of its own, which others would replace
+    if forward.topics == [filter_] or "recipe" in readings:
+        return dict(readings)
+    hashed = forward.pseudonyms.level if forward.pseudonyms is not None else ()
+    words = [(at, word) for at, word in enumerate(levels) if word and word not in "+#" and at + 1 not in hashed]
+    where = [f"topic[{at}] == {_raw(word)}" for at, word in words]
+    where += [readings["where"]] if "where" in readings else []
+    return {**readings, **({"where": " && ".join(where)} if where else {})}
+
+
+def _raw(word: str) -> str:
+    """A text in JMESPath."""
+    return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _levels(filter_: str) -> list[str]:
+    """The levels of a filter of topics whose messages others do not miss for it."""
+    try:
+        levels = topic_filter(filter_).split("/")
+    except ValueError as error:
+        raise CommandError(f"--from-mqtt: {error}") from error
+    plain = "/".join(levels[_NOT_ALONE.get(levels[0], 0) :])
+    if plain != filter_:
+        raise CommandError(
+            f"--from-mqtt: {filter_!r} would take messages away from those that share it, or keep them out; look at "
+            f"{plain!r}, and write the other into the gateway's settings"
+        )
+    return levels
+
+
+def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
+    """Messages of a broker as a job has them; those that the broker had kept with the header that a gateway writes."""
+    return Messages(
+        payloads=[one.payload for one, _ in heard],
+        topics=[one.topic for one, _ in heard],
+        keys=[None] * len(heard),
+        headers=[(("mqtt-retain", b"1"),) if one.retain else () for one, _ in heard],
+        stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
+        positions=np.arange(len(heard), dtype=np.int64),
+    )
+
+
+def _broker_of(options: Options) -> tuple[Broker, GatewaySettings | None]:
+    """The broker, and the settings of the gateway that names it."""
+    if (options.broker is None) == (options.gateway is None):
+        raise CommandError(
+            "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "
+            "certificates of your own"
+        )
+    if options.gateway is None:
+        return _broker(options.broker or ""), None
+    settings = GatewaySettings.read(options.gateway)
+    return settings.mqtt, settings
+
+
+def _broker(text: str) -> Broker:
+    """The broker of an address."""
+    match = _ADDRESS.fullmatch(text)
+    if match is not None:
+        with suppress(ValidationError):
+            return Broker(
+                host=match["host"] or match["six"],
+                port=int(match["port"]) if match["port"] else None,
+                client_id="quiltstream-init",
+                tls=Tls() if match["scheme"] == "mqtts" else None,
+            )
+    raise CommandError(
+        "--broker is HOST, HOST:PORT, mqtt://HOST:PORT or mqtts://HOST:PORT; for a user and a password write them into "
+        "a gateway's settings, and give --gateway FILE"
+    )
+
+
+def _origin_of(
+    filter_: str, name: str, where: str, mqtt: Broker, gateway: GatewaySettings | None, *, lines: bool
+) -> Origin:
+    """What brings the messages to the job: the gateway that there is, or one of its own.
+
+    Where messages are not ``lines``, as telegrams are not, each is tried by itself.
+    """
+    listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
+    topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
+    trying = f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
+    if lines:
+        trying = f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
+    target = None if gateway is None else gateway.forward.to.chosen
+    if isinstance(target, KafkaTarget) and gateway is not None:
+        options = target.model_dump(mode="json")["options"]
+        source: dict[str, Any] = {"servers": target.servers, "topic": target.topic}
+        return Origin(where, name, {"kafka": source | ({"options": options} if options else {})}, trying)
+    if isinstance(target, FolderTarget) and gateway is not None:
+        return Origin(where, name, {"avro": f"{gateway.path(target.path).absolute()}/*.avro"}, trying)
+    text = _GATEWAY_TEMPLATE.format(
+        host=_flow(mqtt.host),
+        port=mqtt.port_in_use,
+        name=name_of(name),
+        tls="" if mqtt.tls is None else "  tls: {}  # the system's authorities\n",
+        filter=json.dumps(filter_),
+    )
+    GatewaySettings.load(text)
+    return Origin(where, name, {"avro": "spool/*.avro"}, trying, gateway=text)
+
+
+def _client_options(mqtt: Broker) -> str:
+    """How Mosquitto's clients reach a broker; a password is left to who calls them."""
+    said = f"-h {mqtt.host} -p {mqtt.port_in_use}"
+    if mqtt.tls is not None:
+        said += " --tls-use-os-certs" if mqtt.tls.ca is None else f" --cafile {shlex.quote(mqtt.tls.ca)}"
+    if mqtt.user is not None:
+        said += f" -u {shlex.quote(mqtt.user) if isinstance(mqtt.user, str) else 'USER'} -P PASSWORD"
+    return said
+
+
+def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
+    """Write the settings for messages that were looked at."""
+    interval = look.interval_us or _UNSEEN_INTERVAL_US
+    is_device_energy = look.unit in ENERGY and not look.rises  # a power where the value is what was used in a slot
+    watts = None if is_device_energy else watts_of(look.unit, interval)
+    unknown = "factor from the unit of the values to the unit of the edges"
+    if is_device_energy:
+        unknown = "energy of whatever interval the device means"
+    measured = measure_text(look.unit, interval, watts, unknown=unknown, power=f"{look.unit} to W")
+    states = edges_text(USUAL_BINS, POWER_EDGES, "W")
+    if watts is None:
+        states = edges_text(_PLACEHOLDERS, _PLACEHOLDER_EDGES, json.dumps(look.unit))
+    named = name_of(origin.name)
+    whole = Readings.model_validate(look.readings)
+    asked = {one.key.removeprefix("readings."): one for one in look.questions}
+    lines = {key: f"  {key}: {_flow(value)}\n" for key, value in look.readings.items() if key != "unit"}
+    opened = lines | {key: _open(key, one) for key, one in asked.items()}
+    template = _MESSAGE_TEMPLATE.replace("{readings}", "{{readings}}").format(
+        **shared(named, zone, "jsonl", "releases"),
+        where=origin.text,
+        count=plural(look.count, "message"),
+        trying=origin.trying,
+        source=_flow(origin.source),
+        interval=format_duration(interval),
+        interval_note="" if look.interval_us else "  # A GUESS: no series had two readings in the look",
+        states=states,
+        missing="missing: state  # the rise of a counter decides which slots have a value\n"
+        if look.rises
+        else "missing: public\n",
+        size="day" if zone != "UTC" else "1d",
+        start=dt.datetime.fromtimestamp(look.latest_us / 1e6, zone_of(zone)).date().isoformat(),
+        lateness=format_duration(_lateness_us(look)),
+        model=_MESSAGE_STAND_IN,
+    )
+    text, answered = ("".join([*one.values(), measured]) for one in (opened, lines))
+    text, answered = template.replace("{readings}", text), template.replace("{readings}", answered)
+    load_settings(answered)
+    said, questions = _message_said(look, whole, zone), tuple(one.key for one in look.questions)
+    return Guess(text, said, gateway=origin.gateway, answered=answered, questions=questions)
+
+
+def _open(key: str, question: Question) -> str:
+    """A key that is open, with its answers as comments."""
+    answers = "".join(
+        f"  # {key}: {_flow(answer)}{f'  # {meaning}' if meaning else ''}\n" for answer, meaning in question.answers
+    )
+    return f"  # {question.why}\n  {key}: {_flow(OPEN)}\n{answers}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where messages come from."""
+
+    text: str
+    name: str  # of the topic, for the names of the query and the domain
+    source: dict[str, Any]  # the section ``source`` of the settings
+    trying: str  # the command that tries the settings on more of them
+    gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
+
+
+def _flow(value: Any) -> str:
+    """A setting on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    return text.removesuffix("...\n").strip()
+
+
+def _lateness_us(look: MessageLook) -> int:
+    """A round time that is longer than any reading of the look came behind later ones; a day at most."""
+    return next((one for one in _LATENESS_US if one > look.late_us), _LATENESS_US[-1])
+
+
+def _message_said(look: MessageLook, whole: Readings, zone: str) -> tuple[tuple[str, str], ...]:
+    """What is said of a look at messages."""
+    series = f"constant {whole.series.constant}" if isinstance(whole.series, Constant) else whole.series
+    late = f"{format_duration(_lateness_us(look))}: readings come up to {said_duration(look.late_us)} after later ones"
+    late += (
+        "" if look.late_us < DAY_US else ", and so late ones are left out: send readings in the order of their times"
+    )
+    tallies = f"{look.read:,} with readings, {look.passed:,} passed over, {look.rejected:,} rejected"
+    said = (
+        ("recognised", f"recipe {whole.recipe}" if whole.recipe else f"no recipe: {whole.each} is a reading"),
+        ("payload", whole.payload + (f", {whole.compression}" if whole.compression else "")),
+        ("series", f"{series}, {look.names:,} seen"),
+        ("time", f"{whole.time}; times without an offset are read in {zone}"),
+        ("value", f"{whole.value}, {look.unit or NO_UNIT}"),
+        ("counter", _MESSAGE_COUNTER if look.rises else ""),
+        ("at once", f"{percent(look.again)} of the readings {_AT_ONCE}" if look.again > _MANY_AGAIN else ""),
+        ("interval", format_duration(look.interval_us) if look.interval_us else "not seen; 15min is a guess"),
+        ("lateness", late if look.late_us >= _LATENESS_US[0] else ""),
+        ("messages", f"{look.count:,}: {tallies}"),
+        ("", _OTHER_KINDS if look.passed + look.rejected > look.read else ""),
+    )
+    return tuple((name, text) for name, text in said if text)
