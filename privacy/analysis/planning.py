@@ -53,7 +53,7 @@ from ..models.classes import everywhere, mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.calibration import Calibration
-from ..quilts.influence import shared_powers
+from ..quilts.powers import shared_powers
 from ..validation import a_slot, as_list, choice, number, positive, rounded_down, rounded_up, whole
 from .baselines import entry_dp
 from .methods import METHODS, Calibrator, Method

@@ -4,10 +4,8 @@
 >>> mechanism = LaplaceHistogram.from_sigma(bins=3, sigma=31.7098)
 >>> mechanism.randomise(np.array([[48, 0, 0], [10, 30, 8]])).shape
 (2, 3)
->>> mechanism.half_width(0.95)
-190
->>> LaplaceCount.from_sigma(31.7098).half_width(0.95)
-95
+>>> mechanism.half_width(0.95), LaplaceCount.from_sigma(31.7098).half_width(0.95)
+(190, 95)
 >>> project_to_total(np.array([[50, -6, 10]]), np.array([48])).tolist()
 [[44.0, 0.0, 4.0]]
 """
@@ -18,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import as_array, numbers, whole
 from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
-from .sampling import Entropy
+from .sampling import Entropy, Integers
 
 LARGEST_COUNT = 2**62
 """Counts up to this plus noise below 2^62 in absolute value stay within int64."""
@@ -34,59 +32,66 @@ LARGEST_COUNT = 2**62
 _COUNT_AXES = 2  # rows are series or groups, columns are bins
 
 
-@runtime_checkable
-class HistogramMechanism(Protocol):
-    """What the release step needs of a mechanism for histograms."""
-
-    @property
-    def bins(self) -> int:
-        """Number of bins k."""
-        ...
-
-    @property
-    def scale(self) -> Fraction:
-        """Scale of the noise in each bin."""
-        ...
-
-    @property
-    def epsilon_dp(self) -> float:
-        """Loss per slot of one release."""
-        ...
-
-    @property
-    def mean_abs(self) -> float:
-        """Mean of |published - true| for each bin."""
-        ...
-
-    def randomise(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the counts to publish, shape (n, k)."""
-        ...
-
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the h with P(|published - true| <= h) >= level for each bin."""
-        ...
-
-
-class _Noise:
-    """What follows from the law of the noise in a count."""
+class HistogramMechanism(ABC):
+    """What the release step needs of a mechanism for histograms of `bins` counts, with noise of a `scale` in each."""
 
     __slots__ = ()
 
-    sensitivity: ClassVar[int]
-
+    name: ClassVar[str]
+    bins: int
     scale: Fraction
 
+    @property
+    @abstractmethod
+    def epsilon_dp(self) -> float:
+        """Loss per slot of one release: what the ledger is charged."""
+
+    @property
+    @abstractmethod
+    def mean_abs(self) -> float:
+        """Mean of |published - true| for each count."""
+
+    @abstractmethod
+    def half_width(self, level: float = 0.95) -> int:
+        """Return the smallest h with P(|published - true| <= h) >= level for each count."""
+
+    @abstractmethod
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:
+        """Return the counts to publish.
+
+        Args:
+            counts: whole numbers, shape (n, bins), an array or a list: one row per series or group, no count negative
+                or above 2^62.
+            entropy: for tests only; the operating system's entropy where it is left out.
+
+        Returns:
+            int64, shape (n, bins); values may be negative.
+
+        Raises:
+            ValueError: the shape or the range is wrong. No count is named in the message.
+            EntropyError: the system's entropy fails (see `sampling`).
+        """
+
+
+class _Noisy(HistogramMechanism):
+    """What follows from the law of the noise in a count and the L1 sensitivity."""
+
+    __slots__ = ()
+
+    sensitivity: ClassVar[int] = 2
+
+    @property
+    @abstractmethod
+    def _law(self) -> DiscreteLaplace | ZeroSumLaplace:
+        """The law of the noise."""
+
     def __post_init__(self) -> None:
+        _check_bins(self.bins)
         _ = self._law  # which checks the scale
 
     @property
-    def _law(self) -> DiscreteLaplace | ZeroSumLaplace:
-        """The law of the noise."""
-        return DiscreteLaplace(self.scale)
-
-    @property
     def epsilon_dp(self) -> float:
-        """Loss per slot of one release, sensitivity / scale rounded up: what the ledger is charged."""
+        """Loss per slot of one release, sensitivity / scale rounded up."""
         return epsilon_dp_of(self.scale, self.sensitivity)
 
     @property
@@ -94,57 +99,13 @@ class _Noise:
         """Mean absolute noise of one count."""
         return self._law.mean_abs
 
-    @property
-    def std(self) -> float:
-        """Standard deviation of the noise of one count."""
-        return self._law.std
-
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest h such that the noise of one count lies within -h..h with probability `level`."""
         return self._law.half_width(level)
 
 
 @dataclass(frozen=True, slots=True)
-class _NoisyHistogram(_Noise, ABC):
-    """Noise on every bin of a histogram of cells."""
-
-    sensitivity: ClassVar[int] = 2
-
-    bins: int
-    scale: Fraction
-
-    @classmethod
-    def from_sigma(cls, bins: int, sigma: float) -> Self:
-        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
-        return cls(bins, rational_scale(sigma, cls.sensitivity))
-
-    @abstractmethod
-    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
-        """Noise of shape (rows, bins)."""
-
-    def randomise(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add noise to every count.
-
-        Args:
-            counts: whole numbers, shape (n, k), an array or a list: one row per series or group, no count negative or
-                above 2^62.
-            entropy: for tests only; the operating system's entropy where it is left out.
-
-        Returns:
-            int64, shape (n, k); values may be negative. `FixedTotalHistogram` keeps the sum of each row.
-
-        Raises:
-            ValueError: the shape or the range is wrong. No count is named in the message.
-            EntropyError: the bit source is defective (see `DiscreteLaplace` and `ZeroSumLaplace`).
-        """
-        counts = checked_counts(counts, self.bins)
-        noise = self._draw(len(counts), entropy)
-        noise += counts
-        return noise
-
-
-@dataclass(frozen=True, slots=True)
-class LaplaceHistogram(_NoisyHistogram):
+class LaplaceHistogram(_Noisy):
     """Independent discrete Laplace noise on every bin of a histogram of cells.
 
     The L1 sensitivity is 2. Let one cell of one series change from state x to state x', and let everything else stay.
@@ -152,24 +113,30 @@ class LaplaceHistogram(_NoisyHistogram):
     histogram that does not count the cell, stays. The histogram of a group is the sum of its members' histograms, so it
     moves by the same 2 whatever the number of members. By the ratio bound of `DiscreteLaplace` the probability of any
     published row then changes by at most exp(2 / scale), so eps_dp = 2 / scale (theory section 1).
-
-    Attributes:
-        bins: number of bins k, at least 1.
-        scale: scale of the noise; see `DiscreteLaplace` for its limits.
     """
 
     name: ClassVar[str] = INDEPENDENT
 
-    def __post_init__(self) -> None:
-        _check_bins(self.bins)
-        _ = self._law  # which checks the scale
+    bins: int  # number of bins k, at least 1
+    scale: Fraction  # scale of the noise; see `DiscreteLaplace` for its limits
 
-    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
-        return DiscreteLaplace(self.scale).draw((rows, self.bins), entropy)
+    @classmethod
+    def from_sigma(cls, bins: int, sigma: float) -> Self:
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
+        return cls(bins, rational_scale(sigma, cls.sensitivity))
+
+    @property
+    def _law(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale)
+
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:
+        """Add independent noise to every count."""
+        counts = checked_counts(counts, self.bins)
+        return self._law.draw(counts.shape, entropy) + counts
 
 
 @dataclass(frozen=True, slots=True)
-class FixedTotalHistogram(_NoisyHistogram):
+class FixedTotalHistogram(_Noisy):
     """Discrete Laplace noise on a histogram whose total is public, conditioned on sum zero: each row keeps its total.
 
     **Only where the total is public.** The published row shows the true total. Where the total may tell something of
@@ -181,24 +148,60 @@ class FixedTotalHistogram(_NoisyHistogram):
     exp(2 / scale), so eps_dp = 2 / scale, as with independent noise of the same scale: every account of losses that
     uses eps_dp alone holds unchanged. It is the K-norm mechanism (Hardt and Talwar 2010) of the hull of the e_i - e_j,
     and has less noise: half the band of 95 % for two bins, about three quarters for five.
-
-    Attributes:
-        bins: number of bins k, at least 2: the count of a single bin is the total itself.
-        scale: scale of the noise; see `DiscreteLaplace` for its limits.
     """
 
     name: ClassVar[str] = ZERO_SUM
+
+    bins: int  # number of bins k, at least 2: the count of a single bin is the total itself
+    scale: Fraction  # scale of the noise; see `ZeroSumLaplace` for its limits
+
+    @classmethod
+    def from_sigma(cls, bins: int, sigma: float) -> Self:
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 2)`."""
+        return cls(bins, rational_scale(sigma, cls.sensitivity))
 
     @property
     def _law(self) -> ZeroSumLaplace:
         return ZeroSumLaplace(self.scale, self.bins)
 
-    def _draw(self, rows: int, entropy: Entropy | None) -> NDArray[np.int64]:
-        return self._law.draw(rows, entropy)
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:
+        """Add noise to every count, and keep the sum of each row."""
+        counts = checked_counts(counts, self.bins)
+        return self._law.draw(len(counts), entropy) + counts
 
 
 @dataclass(frozen=True, slots=True)
-class ExactHistogram:
+class LaplaceCount(_Noisy):
+    """Discrete Laplace noise on the count of one state, or of one fixed set of states, in the cells of a window.
+
+    The L1 sensitivity is 1: when one cell of one series changes its state, the number of cells in the counted set moves
+    by at most one, and the count of a group by the same. So eps_dp = 1 / scale (theory section 1). The counts of
+    several states together are a histogram, whose sensitivity is 2.
+    """
+
+    name: ClassVar[str] = "discrete-laplace-count"
+    sensitivity: ClassVar[int] = 1
+    bins: ClassVar[int] = 1  # pyright: ignore[reportIncompatibleVariableOverride] - a constant
+
+    scale: Fraction  # scale of the noise; see `DiscreteLaplace` for its limits
+
+    @classmethod
+    def from_sigma(cls, sigma: float) -> Self:
+        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 1)`."""
+        return cls(rational_scale(sigma, cls.sensitivity))
+
+    @property
+    def _law(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale)
+
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:
+        """Add independent noise to every count, in an array of any shape."""
+        counts = checked_counts(counts)
+        return self._law.draw(counts.shape, entropy) + counts
+
+
+@dataclass(frozen=True, slots=True)
+class ExactHistogram(HistogramMechanism):
     """No noise at all: a hook for tests that compare a pipeline's counts with the truth.
 
     Nothing that a user can set makes one: no setting, command, environment variable or pipeline option. A test passes
@@ -206,38 +209,26 @@ class ExactHistogram:
     """
 
     name: ClassVar[str] = NO_NOISE
+    scale: ClassVar[Fraction] = Fraction(0)  # pyright: ignore[reportIncompatibleVariableOverride] - a constant
+    epsilon_dp: ClassVar[float] = math.inf  # pyright: ignore[reportIncompatibleMethodOverride] - a constant
+    mean_abs: ClassVar[float] = 0.0  # pyright: ignore[reportIncompatibleMethodOverride] - a constant
 
     bins: int  # number of bins k, at least 1
 
     def __post_init__(self) -> None:
         _check_bins(self.bins)
 
-    @property
-    def scale(self) -> Fraction:
-        """Zero."""
-        return Fraction(0)
-
-    @property
-    def epsilon_dp(self) -> float:
-        """Infinity: the counts themselves are published."""
-        return math.inf
-
-    @property
-    def mean_abs(self) -> float:
-        """Zero."""
-        return 0.0
-
-    def randomise(self, counts: ArrayLike) -> NDArray[np.int64]:
-        """Return a copy of the counts, checked like those of `LaplaceHistogram`."""
-        return checked_counts(counts, self.bins).copy()
-
     def half_width(self, level: float = 0.95) -> int:  # noqa: ARG002 - the interface of a mechanism
         """Return 0."""
         return 0
 
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:  # noqa: ARG002 - likewise
+        """Return a copy of the counts."""
+        return checked_counts(counts, self.bins).copy()
+
 
 @dataclass(frozen=True, slots=True)
-class ClassHistogram:
+class ClassHistogram(HistogramMechanism):
     """A histogram for each class of slots, all with the noise of one mechanism, and independent of each other.
 
     A class is a function of the slot's public number: the hour of its first instant, for example. The counts of a row
@@ -260,12 +251,12 @@ class ClassHistogram:
         whole("classes", self.classes, "give the number of classes of slots", least=1)
 
     @property
-    def bins(self) -> int:
+    def bins(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - it follows from the two
         """Number of counts in a row: classes times bins."""
         return self.each.bins * self.classes
 
     @property
-    def scale(self) -> Fraction:
+    def scale(self) -> Fraction:  # pyright: ignore[reportIncompatibleVariableOverride] - that of each
         """Scale of the noise in each count."""
         return self.each.scale
 
@@ -279,14 +270,14 @@ class ClassHistogram:
         """Mean absolute noise of one count."""
         return self.each.mean_abs
 
-    def randomise(self, counts: ArrayLike) -> NDArray[np.int64]:
-        """Add noise to the histogram of every class, as `LaplaceHistogram.randomise`; counts are class after class."""
-        counts = checked_counts(counts, self.bins)
-        return self.each.randomise(counts.reshape(-1, self.each.bins)).reshape(counts.shape)
-
     def half_width(self, level: float = 0.95) -> int:
         """Return the h with P(|published - true| <= h) >= level for each count."""
         return self.each.half_width(level)
+
+    def randomise(self, counts: ArrayLike, entropy: Entropy = None) -> Integers:
+        """Add noise to the histogram of every class; counts are class after class."""
+        counts = checked_counts(counts, self.bins)
+        return self.each.randomise(counts.reshape(-1, self.each.bins), entropy).reshape(counts.shape)
 
 
 def noisy_histogram(law: str, bins: int, scale: Fraction) -> LaplaceHistogram | FixedTotalHistogram:
@@ -332,43 +323,6 @@ def checked_counts(counts: ArrayLike, bins: int | None = None) -> NDArray[np.int
     if given.size and (int(given.min()) < 0 or int(given.max()) > LARGEST_COUNT):
         raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")
     return given.astype(np.int64, copy=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LaplaceCount(_Noise):
-    """Discrete Laplace noise on the count of one state, or of one fixed set of states, in the cells of a window.
-
-    The L1 sensitivity is 1: when one cell of one series changes its state, the number of cells in the counted set
-    moves by at most one, and the count of a group, being the sum of its members' counts, moves by the same. By the
-    ratio bound of `DiscreteLaplace` the probability of any published number changes by at most exp(1 / scale), so
-    eps_dp = 1 / scale (theory section 1). The counts of several states together are a histogram: use
-    `LaplaceHistogram`, whose sensitivity is 2.
-
-    Attributes:
-        scale: Scale of the noise; see `DiscreteLaplace` for its limits.
-    """
-
-    sensitivity: ClassVar[int] = 1
-    name: ClassVar[str] = "discrete-laplace-count"
-
-    scale: Fraction
-
-    @classmethod
-    def from_sigma(cls, sigma: float) -> LaplaceCount:
-        """Make the mechanism for the sigma of a calibration; its scale is `rational_scale(sigma, 1)`."""
-        return cls(rational_scale(sigma, cls.sensitivity))
-
-    @property
-    def bins(self) -> int:
-        """One: a column of counts is a histogram of one bin."""
-        return 1
-
-    def randomise(self, counts: ArrayLike, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """Add independent noise to every count, as `LaplaceHistogram.randomise`, in an array of any shape."""
-        counts = checked_counts(counts)
-        noise = DiscreteLaplace(self.scale).draw(counts.shape, entropy)
-        noise += counts
-        return noise
 
 
 def project_to_total(noisy: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:

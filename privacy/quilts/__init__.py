@@ -1,8 +1,8 @@
 """The Markov Quilt Mechanism of [SWC17].
 
-``influence``
+``influence``, ``powers``
     how much a slot at some distance tells about the state now (Equation 5, Lemma 4.8)
-``calibration``
+``calibration``, ``search``, ``nodes``
     noise by MQMApprox, MQMExact and pairwise quilts
 
 Source: Song, Wang and Chaudhuri, "Pufferfish Privacy Mechanisms for Correlated Data" (SIGMOD 2017).
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .influence import lemma_4_8 as lemma_4_8
     from .influence import mixing_influence as mixing_influence
     from .influence import sided_influence as sided_influence
-    from .influence import slot_influence as slot_influence
     from .influence import spectral_influence as spectral_influence
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

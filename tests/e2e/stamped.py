@@ -40,10 +40,10 @@ def unstamped(count: int) -> int:
 class StampedHistogram(ExactHistogram):
     """True counts and a random multiple of the stamp, another one for each draw."""
 
-    def randomise(self, counts: Any) -> Any:
+    def randomise(self, counts: Any, entropy: Any = None) -> Any:
         """The counts, marked."""
         assert int(np.max(counts, initial=0)) < STAMP
-        return super().randomise(counts) + STAMP * (1 + secrets.randbelow(1 << 30))
+        return super().randomise(counts, entropy) + STAMP * (1 + secrets.randbelow(1 << 30))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,6 @@ def test_the_errors_are_moments_of_the_discrete_law(sigma, window, group, bins, 
     scale = 2 * sigma * overlap
     error = mean_and_moment(scale, 1)
     assert found.bin_error == pytest.approx(error, rel=1e-8)
-    assert found.mechanism.std == pytest.approx(math.sqrt(mean_and_moment(scale, 2)), rel=1e-8)
     assert found.l1_error == pytest.approx(bins * error, rel=1e-8)
     assert found.relative_error == pytest.approx(bins * error / (window * group), rel=1e-8)
     inside = found.half_width(0.9)
@@ -141,11 +140,7 @@ def test_a_plan_with_a_public_total_uses_the_noise_law_of_sum_zero():
             Planner(LONDON, 1.0, group=30, bins=bins, total_is_public=public).at(336) for public in (False, True)
         )
         law = ZeroSumLaplace(plain.mechanism.scale, bins)
-        assert (kept.bin_error, kept.mechanism.std, kept.half_width(0.95)) == (
-            law.mean_abs,
-            law.std,
-            law.half_width(0.95),
-        )
+        assert (kept.bin_error, kept.half_width(0.95)) == (law.mean_abs, law.half_width(0.95))
         assert kept.half_width() == pytest.approx(share * plain.half_width(), rel=0.01)
         assert kept.sigma == plain.sigma
         assert kept.mechanism.epsilon_dp == plain.mechanism.epsilon_dp
