@@ -176,9 +176,6 @@ def check_message(readings: Readings, group: str | None) -> None:
         )
     if readings.select is not None:
         raise ValueError("readings is a SELECT, which reads files, and the source has messages: write readings.each")
-    if readings.cell == "rank" or (readings.length is not None and readings.length_us is None):
-        word = "cell" if readings.cell == "rank" else "length"
-        raise ValueError(f"readings.{word} names a column, and the source has messages; leave it out")
     if readings.each is None:
         raise ValueError(
             "readings.each is missing: JMESPath to what is a reading in a message, for example payload; series, time "
@@ -239,7 +236,8 @@ class Readings(Section):
     )
     value: str | None = Field(default=None, description="column with the measured value, or JMESPath in a message")
     length: Name | None = Field(
-        default=None, description="what a reading covers, such as 30min, or the column with it: a duration, or seconds"
+        default=None,
+        description="what a reading covers, such as 30min, or the column or JMESPath with it: a duration, or seconds",
     )
     stamps: Literal["begin", "end"] = Field(
         default="begin", description="which end of what it covers a reading has as time"
@@ -260,7 +258,7 @@ class Readings(Section):
         "that of the others",
     )
     cell: Literal["latest", "rank"] = Field(
-        default="latest", description="of two readings of a slot the latest counts, or that with the higher column rank"
+        default="latest", description="of two readings of a slot the latest counts, or that with the higher rank"
     )
     attributes: dict[Name, Expression] = Field(
         default_factory=dict[Name, Expression], description="names for JMESPath in a message that group_by may name"

@@ -24,29 +24,33 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness import Steps
+from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.sources.contract import PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 from ..depth import NIGHT, some
 from ..pipelines.jobs import call
+from ..present import present
+from ..transforms.payloads.payloads import messages
 from .test_cases import REST
-from .test_words import ORIGIN, READINGS, SLOT, WORDS, Row, decoded, rows_of, truth_of, words_in, write
+from .test_words import ORIGIN, READINGS, SLOT, WORDS, Row, decoded, number, rows_of, truth_of, words_in, write
 
 #: No mean or share of the rows lies on one.
 EDGES = [0.7391, 3.1173, 9.8317, 27.4491]
 SIZE, WINDOWS = 4, 30
 LATENESS = 3_600
+TOPIC = {"servers": "localhost:9092", "topic": "meters"}
 
 #: First slot of a window and series -> how many of its slots are in each bin, and how many have no value.
 Published = dict[tuple[int, str], list[int]]
 
 
-def job_of(folder: Path, word: str, **windows: Any) -> Settings:
-    readings, slots = WORDS[word]
+def job_of(folder: Path, word: str, readings: dict[str, Any] | None = None, **windows: Any) -> Settings:
+    given, slots = WORDS[word]
     (folder / "roster.csv").write_text("series\na\nb\n", encoding="utf-8")
     whole = REST | {
-        "source": {"csv": str(folder / "part*.csv")},
-        "readings": READINGS | readings,
+        "source": {"csv": str(folder / "part*.csv")} if readings is None else {"kafka": TOPIC},
+        "readings": READINGS | given if readings is None else readings,
         "slots": {"interval": "30min"} | slots,
         "states": {"edges": EDGES},
         "roster": "roster.csv",
@@ -54,7 +58,7 @@ def job_of(folder: Path, word: str, **windows: Any) -> Settings:
         "privacy": {"epsilon": 1, "mechanism": "forward-backward", "budget": 1e6},
         "ledger": f"sqlite:///{folder / 'ledger.db'}",
     }
-    return Settings.parse(whole if "absent" in readings else whole | {"missing": "state"}, folder)
+    return Settings.parse(whole if "absent" in given else whole | {"missing": "state"}, folder)
 
 
 def right_of(word: str, rows: list[Row], every: int = SIZE) -> Published:
@@ -185,6 +189,24 @@ def test_a_pipeline_of_ones_own_gives_lengths_and_ranks(tmp_path: Path, word: st
         given = [pa.Table.from_pylist(given[at::2]) for at in (0, 1)]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | beam.Create(given) | PrivateHistograms(job, noise="none")
+    assert on_record(job) == right_of(word, rows)
+
+
+@pytest.mark.parametrize("word", some(list(WORDS), 2))
+def test_messages_give_the_same_rows(tmp_path: Path, word: str) -> None:
+    rows, chance = rows_of(7, counter="register" in word), random.Random(8)
+    own = job_of(tmp_path, word)
+    more = {"each": "payload", "series": "m", "time": "t", "value": "v"}
+    readings = present(own.readings).model_dump(mode="json", exclude_defaults=True) | more
+    job = job_of(tmp_path, word, readings=readings)
+    sent = [
+        {"m": series, "t": begin, "v": None if number(text) is None else float(text), "len": length, "rank": rank}
+        for series, begin, text, length, rank in rows
+    ]
+    chance.shuffle(sent)
+    found = PayloadDecoder(present(job.readings), words=words_in(job)).decode(messages(*map(json.dumps, sent)))
+    batches = [one.readings for one in found if one.readings is not None]
+    follow(job, arriving(batches, chance), 0, WINDOWS)
     assert on_record(job) == right_of(word, rows)
 
 

@@ -45,6 +45,8 @@ class Rows:
     times: Sequence[Any] = ()
     values: Sequence[Any] = ()
     groups: Sequence[Any] | None = None
+    # what they cover, and the ranks of their deliveries, by the names of these columns
+    more: dict[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     # messages that could not be parsed, and why
     bad: dict[int, RejectReason] = field(default_factory=dict[int, RejectReason])
 
@@ -57,7 +59,8 @@ class Rows:
             [column[at] for at in kept] for column in (self.message, self.series, self.times, self.values)
         )
         groups = None if self.groups is None else [self.groups[at] for at in kept]
-        return Rows(message, series, times, values, groups, self.bad)
+        more = {name: [column[at] for at in kept] for name, column in self.more.items()}
+        return Rows(message, series, times, values, groups, more, self.bad)
 
     def raw(self) -> Iterator[RawRows]:
         """The rows as columns, those whose times are of one kind together; positions are numbers of messages."""
@@ -66,6 +69,7 @@ class Rows:
         message = np.array(self.message, dtype=np.int64)
         series, broken = names(self.series)
         columns = {SERIES: series, VALUE: numbers(self.values)}
+        columns |= {name: numbers(column) for name, column in self.more.items()}
         if self.groups is not None:
             columns[GROUP], ungrouped = names(self.groups)
             broken |= ungrouped

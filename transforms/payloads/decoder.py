@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...schemas.readings import RejectReason
+from ...schemas.readings import LENGTH, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...schemas.settings.readings import Payload, Readings, check_message
@@ -154,7 +154,7 @@ class _Worker:
             time_unit=readings.time_unit,
             ambiguous=readings.ambiguous,
             pseudonyms=readings.pseudonyms,
-            length=readings.length,
+            length=LENGTH.name if readings.length is not None and readings.length_us is None else readings.length,
             stamps=readings.stamps,
         )
         group = None if decoder.group is None else GROUP

@@ -31,7 +31,7 @@ import numpy as np
 import yaml
 from jmespath import exceptions, functions, parser, visitor
 
-from ...schemas.readings import LONGEST_NAME, RejectReason
+from ...schemas.readings import LENGTH, LONGEST_NAME, RANK, RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.readings import Constant, Readings
 from ...schemas.settings.recipes import RECIPES
@@ -293,6 +293,10 @@ class Expressions:
         said: dict[str, object] = {"series": readings.series, "time": readings.time, "value": readings.value}
         if readings.units is not None:
             said["units"] = readings.units
+        if readings.length is not None and readings.length_us is None:
+            said[LENGTH.name] = readings.length
+        if readings.cell == "rank":
+            said[RANK.name] = RANK.name
         if group is not None:
             said[f"attributes.{group}"] = readings.attributes.get(group)
         trees: dict[str, Node] = {
@@ -304,6 +308,7 @@ class Expressions:
         last = trees["value"]["children"][-1:]
         if trees["value"]["type"] == "or_expression" and last[0]["type"] == "literal" and last[0]["value"] is False:
             last[0]["value"] = _PASSED
+        self._names = list(said)
         self._parts: Node = {"type": "multi_select_list", "children": list(trees.values())}
         self._each = parsed("each", readings.each or "")
         self._of = None if readings.of is None else parsed("of", readings.of)
@@ -424,12 +429,14 @@ class Expressions:
     def _in_one_unit(self, whose: list[int], parts: list[list[Any]], bad: dict[int, RejectReason]) -> Rows:
         if not parts:
             return Rows(bad=bad)
-        series, times, values, *more = zip(*parts, strict=True)
-        groups = [_short(one) for one in more[-1]] if self._has_group else None
-        rows = Rows(whose, [_short(one) for one in series], times, values, groups, bad)
+        columns: dict[str, Any] = dict(zip(self._names, zip(*parts, strict=True), strict=True))
+        groups = [_short(one) for one in columns[self._names[-1]]] if self._has_group else None
+        series, times, values = (columns[name] for name in ("series", "time", "value"))
+        more = {one.name: columns[one.name] for one in (LENGTH, RANK) if one.name in columns}
+        rows = Rows(whose, [_short(one) for one in series], times, values, groups, more, bad)
         if not self._has_units:
             return rows
-        rows.values, other = converted(list(values), list(more[0]), self._wanted)
+        rows.values, other = converted(list(values), list(columns["units"]), self._wanted)
         for number in np.unique(np.array(whose)[other]).tolist():
             bad.setdefault(number, RejectReason.MIXED_UNITS)
         return rows.without(other)
