@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from quiltstream.privacy.accounting.forward_backward import certified
+from quiltstream.privacy.accounting.certificates import certified
 from quiltstream.privacy.models import belief_from_dict, serialisation
 from quiltstream.privacy.models.classes import AnyInitial, MixingBounds
 from quiltstream.privacy.models.markov_chain import MarkovChain

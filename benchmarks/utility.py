@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from quiltstream.privacy.accounting.forward_backward import certified
+from quiltstream.privacy.accounting.certificates import certified
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.privacy.models.belief import Belief

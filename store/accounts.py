@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from ..privacy.accounting.certificates import ACCURACY
 from ..privacy.accounting.charges import Span
-from ..privacy.accounting.forward_backward import ACCURACY
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.accounting.theorems import TheoremBound
@@ -91,16 +91,16 @@ def loss_of_spans(domain: DomainSpec, spans: Iterable[Span]) -> float:
     return ledger_of(domain).replay(spans)
 
 
-def priced_anew(domain: DomainSpec, spans: Sequence[Span]) -> tuple[float, Mapping[str, TheoremBound]]:
+def priced_anew(domain: DomainSpec, spans: Sequence[Span]) -> tuple[float, str, Mapping[str, TheoremBound]]:
     """The loss of charges by the core, epsilon, and what the quilts and every theorem say of them (theory section 4).
 
-    Each bound rests on the same belief, so the loss on record is never above any of them.
+    Each bound rests on the same belief.
 
     Returns:
-        The loss, and bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
+        The loss, what decided it, and bounds by name, see :meth:`quiltstream.privacy.Ledger.bounds`.
     """
     ledger = ledger_of(domain)
-    return ledger.replay(spans), ledger.bounds()
+    return ledger.replay(spans), ledger.rule, ledger.bounds()
 
 
 def costs_alone(domain: DomainSpec, spans: Mapping[str, list[Span]], together: float) -> Mapping[str, float]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from ...privacy.accounting.forward_backward import constant_loss
+from ...privacy.accounting.certificates import constant_loss
 from ...privacy.accounting.habits import PROMISE
 from ...privacy.estimation.per_series import contractions
 from ...privacy.estimation.transition_counts import TransitionCounts

@@ -27,9 +27,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ...privacy.accounting.forward_backward import certified, endless, lower_bound
+from ...privacy.accounting.certificates import certified, endless
 from ...privacy.accounting.habits import habit_loss
 from ...privacy.accounting.ledger import Ledger
+from ...privacy.accounting.lower_bounds import lower_bound
 from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.belief_checks import pooled_rhythm
 from ...privacy.estimation.diagnosis import diagnose, outside

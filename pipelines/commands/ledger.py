@@ -119,6 +119,7 @@ class _Account:
     alone: Mapping[str, float] = field(default_factory=dict[str, float])
     # what the quilts and each theorem of the sources say of the charges; none for a domain without queries
     bounds: Mapping[str, TheoremBound] = field(default_factory=dict[str, TheoremBound])
+    rule: str = ""  # which bound decided the loss
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
@@ -130,15 +131,15 @@ class _Account:
             return found
         store.check_blocks(name)
         spans = [span for of_query in charged.spans.values() for span in of_query]
-        lost, bounds = priced_anew(held.domain, spans)
+        lost, rule, bounds = priced_anew(held.domain, spans)
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
-        return replace(found, bounds=bounds, alone=costs_alone(held.domain, charged.spans, lost))
+        return replace(found, rule=rule, bounds=bounds, alone=costs_alone(held.domain, charged.spans, lost))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""
         bounds = {name: asdict(bound) for name, bound in self.bounds.items()}
-        return {**asdict(self.said), "bounds": bounds, "alone": dict(self.alone)}
+        return {**asdict(self.said), "rule": self.rule, "bounds": bounds, "alone": dict(self.alone)}
 
 
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
@@ -166,7 +167,7 @@ def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
         [
             ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
             *_compositions(account.bounds),
-            *(_bounds(account.bounds) if every else []),
+            *([("decided", account.rule), *_bounds(account.bounds)] if every and account.rule else []),
             (
                 "budget",
                 f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",

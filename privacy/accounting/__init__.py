@@ -1,6 +1,6 @@
 """What all releases of a domain cost together: the forward-backward account.
 
-``forward_backward``
+``certificates``, ``forward_backward``, ``lower_bounds``
     the loss of an endless stream with its certificate, of any schedule below its density, and of an event;
     the noise of a query by that account
 ``recursion``, ``account``
@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from .certificates import Endless as Endless
+    from .certificates import directions_of as directions_of
+    from .certificates import endless as endless
     from .charges import BudgetExceeded as BudgetExceeded
     from .charges import Charge as Charge
-    from .forward_backward import Endless as Endless
-    from .forward_backward import directions_of as directions_of
-    from .forward_backward import endless as endless
-    from .forward_backward import lower_bound as lower_bound
     from .habits import HabitLoss as HabitLoss
     from .habits import habit_loss as habit_loss
     from .habits import least_mixture_loss as least_mixture_loss
     from .habits import lifetime_sigma as lifetime_sigma
     from .habits import mixture_loss as mixture_loss
     from .ledger import Ledger as Ledger
+    from .lower_bounds import lower_bound as lower_bound
     from .schedules import Schedule as Schedule
     from .theorems import QuiltRelease as QuiltRelease
     from .theorems import TheoremBound as TheoremBound

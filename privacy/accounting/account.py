@@ -26,7 +26,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -106,6 +108,7 @@ class Worst:
     loss: float = 0.0  # epsilon, rounded up
     slot: int | None = None  # None where nothing is lost, and where all slots are bounded together
     density: float | None = None  # the largest density, where it bounds all slots together
+    total: bool = False  # whether all density there is is no more than what the recursion found
 
 
 class Account:
@@ -124,7 +127,7 @@ class Account:
         self.history, self.ends, self.line = history, ends, Line()
         self._ahead: list[Swept | None] = []
         self._behind: list[Swept | None] = []
-        self._most: list[float] = []
+        self._most: list[tuple[float, int]] = []
         self.worst = Worst()
         if line is not None and line.count and not history.is_idle:
             self._take(line, line.slots[0], line.slots[-1], self)
@@ -146,21 +149,16 @@ class Account:
         self.line = line
         self._ahead = before._ahead[:low] + new + before._ahead[kept:]
         self._behind = before._behind[:low] + new + before._behind[kept:]
-        self._most = before._most[:low] + [0.0] * (high - low) + before._most[kept:]
+        self._most = before._most[:low] + [(0.0, 0)] * (high - low) + before._most[kept:]
         first = self._swept(range(high - 1, -1, -1), low, back=False)
         last = self._swept(range(low, count), high - 1, back=True)
         for index in range(first, last + 1):
-            self._most[index] = float(self._losses(index)[1].max())
-        top = self._most.index(max(self._most))
-        offsets, losses = self._losses(top)
-        place = int(np.lexsort((offsets, -losses))[0])
-        if losses[place] > 0:
-            self.worst = Worst(self._least(float(losses[place])), slots[top] + int(offsets[place]))
-
-    def _least(self, loss: float) -> float:
-        """The loss, or all the density there is."""
-        total = math.inf if any(self.ends) else float_above(self.line.mass)
-        return min(total, loss if loss <= USELESS else math.inf)
+            self._most[index] = self._worst_of(index)
+        worst = max(self._most, key=itemgetter(0))
+        loss = worst[0] if worst[0] <= USELESS else math.inf
+        total = math.inf if any(self.ends) else float_above(line.mass)
+        slot = slots[self._most.index(worst)] + worst[1]
+        self.worst = Worst(min(loss, total), slot, total=total < loss)
 
     def _swept(self, order: range, needed: int, *, back: bool) -> int:
         """Sweep runs in an order, at least up to one; the last whose tails changed."""
@@ -185,26 +183,13 @@ class Account:
                 break
         return reached
 
-    def _losses(self, index: int) -> tuple[IntArray, FloatArray]:
-        """Offsets of the slots of a run that may decide, and the loss of each."""
+    def _worst_of(self, index: int) -> tuple[float, int]:
+        """The loss of the worst slot of a run, and its place."""
         start, stop = self.line.slots[index : index + 2]
-        length, ahead, behind = stop - start, self._ahead[index] or (), self._behind[index] or ()
-        first, last = max(len(one.near) for one in behind), length - max(len(one.near) for one in ahead)
-        offsets = np.arange(length) if first >= last else np.concatenate([np.arange(first), np.arange(last, length)])
-        if first < last:
-            # between them all slots of a phase have the same bound
-            phases = max(len(one.far) for one in (*ahead, *behind))
-            inner = np.arange(first, min(last, first + phases))
-            offsets = np.append(offsets, inner if phases > 1 else (first + last) // 2)
+        ahead, behind = self._ahead[index] or (), self._behind[index] or ()
         same = self.history.part(start, back=False) == self.history.part(start, back=True)
-        both = zip(ahead, behind, strict=True) if same else product(ahead, behind)
-        bounds = [
-            (_tails(one, length - 1 - offsets, start + offsets) + _tails(two, offsets, start + offsets))
-            .reshape(len(offsets), -1)
-            .max(axis=1)
-            for one, two in both
-        ]
-        return offsets, (self.line.shown[index] + np.max(bounds, axis=0)) * _OUTWARD
+        phase = start % max(len(one.far) for one in (*ahead, *behind))
+        return _worst(ahead, behind, stop - start, phase, self.line.shown[index], same=same)
 
     def tails(self, *, back: bool) -> list[float]:
         """The largest tail of any slot behind or ahead, by member; where the belief changes, of all members."""
@@ -217,6 +202,28 @@ class Account:
     def leaving(self) -> list[State]:
         """What a run behind the last one would see behind it."""
         return [one.leaving for one in self._behind[-1] or ()]
+
+
+@lru_cache(maxsize=4096)
+def _worst(ahead: Swept, behind: Swept, length: int, phase: int, density: float, *, same: bool) -> tuple[float, int]:
+    """The loss of the worst slot of a run with tails on both sides, of different segments for every two members."""
+    first, last = max(len(one.near) for one in behind), length - max(len(one.near) for one in ahead)
+    offsets = np.arange(length) if first >= last else np.concatenate([np.arange(first), np.arange(last, length)])
+    if first < last:
+        # between them all slots of a phase have the same bound
+        phases = max(len(one.far) for one in (*ahead, *behind))
+        inner = np.arange(first, min(last, first + phases))
+        offsets = np.append(offsets, inner if phases > 1 else (first + last) // 2)
+    both = zip(ahead, behind, strict=True) if same else product(ahead, behind)
+    bounds = [
+        (_tails(one, length - 1 - offsets, phase + offsets) + _tails(two, offsets, phase + offsets))
+        .reshape(len(offsets), -1)
+        .max(axis=1)
+        for one, two in both
+    ]
+    losses = (density + np.max(bounds, axis=0)) * _OUTWARD
+    place = int(np.lexsort((offsets, -losses))[0])
+    return float(losses[place]), int(offsets[place])
 
 
 def _tails(tails: Tails, places: IntArray, slots: IntArray) -> FloatArray:

@@ -19,9 +19,10 @@ from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
 from .account import Account, History, Worst, constant_stream, endless
+from .certificates import constant_loss, on_grid
 from .charges import BudgetExceeded, Charge, Density, Line, Run, Span, outward
 from .forward_backward import around as around_of
-from .forward_backward import constant_loss, on_grid, stream_density
+from .forward_backward import stream_density
 from .quilt_account import WorstQuilt, worst_by_quilts
 from .schedules import Schedule, densest, largest
 from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
@@ -208,6 +209,12 @@ class Ledger:
     def loss(self) -> float:
         """Epsilon that all charges so far cost together."""
         return self._book.worst.loss
+
+    @property
+    @_one_at_a_time
+    def rule(self) -> str:
+        """What decided the loss, one sentence."""
+        return _rule_of(self._book.worst)
 
     @property
     def remaining(self) -> float:
@@ -620,5 +627,7 @@ def _rule_of(worst: Worst) -> str:
     if worst.density is not None:
         return f"no slot has a density above {rounded_up(worst.density, 6)}, and an endless stream of it costs this"
     if worst.slot is None:
-        return "no loss: the belief has no secret pair"
-    return f"slot {worst.slot} is worst"
+        return "no loss: the belief has no secret pair" if not worst.loss else "no bound is known"
+    if worst.total:
+        return f"slot {worst.slot} is worst, and loses no more than all density there is"
+    return f"slot {worst.slot} is worst, by the recursion over the slots"

@@ -55,7 +55,7 @@ from ..models.directions import (
 )
 from ..models.markov_chain import ChainError
 from ..quilts.influence import sided_influence
-from .forward_backward import calibrated, directions_of, on_grid, proven_matrix
+from .certificates import calibrated, directions_of, on_grid, proven_matrix
 
 IntArray = npt.NDArray[np.intp]
 
@@ -64,12 +64,12 @@ _UNIT = 2.0**-42  # of which tails and densities are multiples, so that sums up 
 _DROPPED = 32  # binary digits that a tail has less than a float
 USELESS, _TOP = 450.0, 1024.0  # a loss that no budget allows, and one that stands for all above it
 _EXPONENT = 300.0  # whose exponential may be squared
-_COUPLED = 12  # states up to which couplings are held
+_COUPLED, _BOXED = 12, 3  # states up to which couplings are held, and boxes tried: they pay for a few states only
 _FORGOTTEN = (64, 1e-3)  # a block of so many slots, and its total variation, after which longer ones add nothing
 _TELLING = (6, 0.8)  # of many states, shorter blocks and larger total variations count for short windows alone
 _FOLLOWED = 4096  # slots of a run, and iterations of a level, that are followed at most
 _SHORT = 64  # a run of more slots has couplings of its own density
-_REMEMBERED = 2**22  # numbers that a side remembers of runs, some 30 MB
+_REMEMBERED = 2**21  # numbers that a side remembers of runs, some 16 MB
 FAR = 2**40  # slots that stand for a run without end
 
 
@@ -137,7 +137,9 @@ class Side:
         # behind the last lag the influence is no larger
         caps = np.append(influence, np.inf)[np.minimum(lags, max(1, len(influence))) - 1]
         kept = (told < 1) | np.isfinite(start) | np.isfinite(caps)
-        kept &= np.cumsum((lags >= _FORGOTTEN[0]) & (told < _FORGOTTEN[1])) <= 1
+        # what couplings follow needs no blocks of slots that are forgotten
+        long = lags >= (_FORGOTTEN[0] if type(self) is Side else 1)
+        kept &= np.cumsum(long & (told < _FORGOTTEN[1])) <= 1
         if (
             isinstance(direction, ByCouplings)
             and type(self) is Side
@@ -151,6 +153,7 @@ class Side:
         self.stride = int(min(self.lags, default=1))
         self.level = lru_cache(maxsize=4096)(self._level)
         self._courses: dict[tuple[object, ...], Course] = {}
+        self.remembered = 0  # numbers in them
 
     def blocks(self, tops: FloatArray, mass: FloatArray) -> FloatArray:
         """The least of all blocks, shape (slots,); of each its largest entry ahead and mass, shape (blocks, slots)."""
@@ -245,8 +248,9 @@ class Side:
         held, phase = density if length > _SHORT else 0.0, slot % self.period
         key = state.key, density, held, phase
         if (found := self._courses.get(key)) is None:
-            if len(self._courses) * (self.longest + 128 * math.prod(self.shape)) > _REMEMBERED:
+            if self.remembered > _REMEMBERED:
                 self._courses.clear()
+                self.remembered = 0
             found = self._courses[key] = Course(self, state, density, (held, phase))
         return found.tails(length)
 
@@ -298,7 +302,8 @@ class Paired(Side):
             stays, moves = self._packed(*given)
             loads = (stays + np.matmul(moves, ratios.T[:, :, None])[:, :, 0]).max(axis=0)
             theta = loads.reshape(-1, len(pairs)).min(axis=0, initial=np.inf)
-            theta = np.minimum(theta, self._boxes(ratios, pairs, phase))
+            if self.shape[0] <= _BOXED:
+                theta = np.minimum(theta, self._boxes(ratios, pairs, phase))
             told = np.minimum(sets.min(axis=0, initial=_TOP), np.log(theta * self._factor))
             which = self.kernels.pairs[1][pairs], self.kernels.pairs[2][pairs]
             found[which] = np.minimum(tail, _snapped(told * _UP + _ADD * (1 + tail)))
@@ -374,6 +379,7 @@ class Course:
         ordered = np.append(state.densities, density)
         self._falls = bool((ordered[1:] <= ordered[:-1]).all() and (state.tops[1:] <= state.tops[:-1]).all())
         self._made: dict[tuple[int, float], Tails] = {}
+        side.remembered += 5 * most + self._tails.size
 
     def tails(self, length: int) -> Tails:
         """Tails of the slots of so long a run."""
@@ -386,8 +392,7 @@ class Course:
             length = done + most + 1 + (length - done - most - 1) % period
         key = length, float(far.max())
         if key not in self._made:
-            if len(self._made) > _SHORT:
-                self._made.clear()
+            self._side.remembered += 3 * most
             self._made[key] = self._cut(done, length, far)
         return self._made[key]
 
@@ -425,6 +430,7 @@ class Course:
             more = max(len(self._tails), count)
             self._tops = np.concatenate([self._tops, np.zeros(more)])
             self._tails = np.concatenate([self._tails, np.zeros((more, *side.shape))])
+            side.remembered += self._tails.size
         between = side.lags[:, None] - 1
         inside = np.minimum(between, first + self._steps)
         mass = self._density * inside + self._mass[between - inside] + self._slack

@@ -44,8 +44,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from ..accounting.forward_backward import least_loss
 from ..accounting.ledger import Ledger
+from ..accounting.lower_bounds import least_loss
 from ..accounting.schedules import Schedule
 from ..mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from ..models.belief import Belief

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting.forward_backward import directions_of
+from ..accounting.certificates import directions_of
 from ..models.couplings import Couplings, couple, load_bound
 from ..models.directions import STEPS, ByCouplings, Direction, MixingCurve, NotContracting
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain

@@ -42,7 +42,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting.forward_backward import endless
+from ..accounting.certificates import endless
 from ..models.directions import STEPS, NotContracting
 from ..models.dobrushin import DobrushinBounds, contraction
 from ..models.markov_chain import ChainError, MarkovChain

@@ -8,8 +8,8 @@ anything rests on it; nothing else of the file is believed. The couplings need n
 prove a bound (:mod:`.couplings`), and where it is above the certificate, that is refused. Where none are kept, they
 are found anew.
 
->>> from quiltstream.privacy.accounting.forward_backward import certified
->>> from quiltstream.privacy.accounting.forward_backward import constant_loss, grid_density
+>>> from quiltstream.privacy.accounting.certificates import certified
+>>> from quiltstream.privacy.accounting.certificates import constant_loss, grid_density
 >>> from quiltstream.privacy.models import MarkovChain, belief_from_dict
 >>> kept = certified(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), epsilon=1.0)
 >>> belief_from_dict(kept.to_dict()) == kept

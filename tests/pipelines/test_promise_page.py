@@ -12,7 +12,8 @@ import pytest
 from quiltstream.pipelines import data
 from quiltstream.pipelines.commands.demo import split_households
 from quiltstream.privacy import Ledger, MarkovChain
-from quiltstream.privacy.accounting.forward_backward import constant_loss, forward_backward
+from quiltstream.privacy.accounting.certificates import constant_loss
+from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.accounting.habits import habit_loss, least_mixture_loss, lifetime_sigma
 from quiltstream.privacy.estimation import belief_checks as checks
 from quiltstream.privacy.estimation.per_series import contractions

@@ -37,7 +37,7 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
         held = store.register(domain(), query(windows=windows, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
-        bounds = priced_anew(held.domain, store.charged("homes").spans["weekly"])[1]
+        bounds = priced_anew(held.domain, store.charged("homes").spans["weekly"])[2]
         loss = store.summary("homes").loss
     assert list(bounds) == NAMES
     assert {name: bound.loss for name, bound in bounds.items() if bound.loss is not None} == pytest.approx(

@@ -23,7 +23,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
-from quiltstream.privacy.accounting.forward_backward import certified
+from quiltstream.privacy.accounting.certificates import certified
 from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError

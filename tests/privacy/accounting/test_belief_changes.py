@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import BudgetExceeded, FiniteClass, Ledger, MarkovChain, MixingBounds, Schedule
-from quiltstream.privacy.accounting.forward_backward import certified
+from quiltstream.privacy.accounting.certificates import certified
 from quiltstream.privacy.models import ChainError, PeriodicChain
 from quiltstream.privacy.models.dobrushin import DobrushinBounds
 from quiltstream.privacy.models.serialisation import belief_from_dict

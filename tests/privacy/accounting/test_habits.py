@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quiltstream.privacy.accounting.forward_backward import constant_loss
+from quiltstream.privacy.accounting.certificates import constant_loss
 from quiltstream.privacy.accounting.habits import (
     habit_loss,
     least_mixture_loss,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import DobrushinBounds, Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.accounting.forward_backward import certified
+from quiltstream.privacy.accounting.certificates import certified
 from quiltstream.privacy.analysis.slower import slowed
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.serialisation import belief_from_dict

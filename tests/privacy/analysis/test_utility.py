@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
-from quiltstream.privacy.accounting.forward_backward import least_loss, lower_bound
+from quiltstream.privacy.accounting.lower_bounds import least_loss, lower_bound
 from quiltstream.privacy.analysis import Odds, Purpose, analyse_utility
 from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from quiltstream.privacy.accounting.forward_backward import certificates_at
+from quiltstream.privacy.accounting.certificates import certificates_at
 from quiltstream.privacy.estimation.belief_checks import Path, memory, rhythm, stretches
 from quiltstream.privacy.models import PeriodicChain
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from quiltstream.privacy import (
     FiniteClass,
@@ -21,13 +23,14 @@ from quiltstream.privacy import (
     forward_backward,
 )
 from quiltstream.privacy.accounting import endless
-from quiltstream.privacy.accounting.forward_backward import certified, constant_loss, grid_density
+from quiltstream.privacy.accounting.certificates import certified, constant_loss, grid_density
 from quiltstream.privacy.models import Certified, ChainError, certify
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.couplings import Couplings
 from quiltstream.privacy.models.serialisation import Proof
 
-from ...depth import examples
+from ...depth import examples, some
+from .. import reference
 
 SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
 THREE = MarkovChain([[0.6, 0.3, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
@@ -60,6 +63,35 @@ def test_noise_certified_for_epsilon_1_with_many_states_is_accounted_as_1() -> N
     assert ledger.admitted_prefix(Schedule(48, 48, 10_000, None, density)) is None
     # without its certificate the account is that of a larger class
     assert constant_loss(chain, density) > 1.1
+
+
+def least_theta(p: np.ndarray, q: np.ndarray, ratios: np.ndarray) -> float:
+    """The least theta over gamma >= 0 with rows that sum to p and sum_y W[y,z] gamma(y,z) <= theta q(z)."""
+    k = len(p)
+    rows = np.kron(np.eye(k), np.ones(k))
+    loads = np.hstack([np.einsum("yz,zw->wyz", ratios, np.eye(k)).reshape(k, -1), -q[:, None]])
+    found = linprog(np.append(np.zeros(k * k), 1.0), loads, np.zeros(k), np.hstack([rows, np.zeros((k, 1))]), p)
+    assert found.status == 0
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", some(range(10), 5))
+def test_a_stored_certificate_is_proved_by_a_linear_programme_that_knows_nothing_of_couplings(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    states = 2 + seed % 4
+    matrix = generator.dirichlet(np.ones(states), states) + np.eye(states) * generator.uniform(0, 3)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    start = reference.stationary(matrix)
+    reversal = start[None] * matrix.T / start[:, None]
+    kept = read(certified(MarkovChain(matrix)))
+    (stored,) = kept.certificates
+    for kernel, bound in ((matrix, stored.forward), (reversal, stored.backward)):
+        ratios = np.exp(bound)
+        for first, second in permutations(range(states), 2):
+            told = np.log(least_theta(kernel[first], kernel[second], ratios))
+            assert stored.density + told <= bound[first, second] + 1e-9
+    off = ~np.eye(states, dtype=bool)
+    assert (stored.forward + stored.backward - stored.density)[off].max() <= 1
 
 
 @pytest.mark.parametrize("belief", [SLOW, THREE, FiniteClass([SLOW, FAST])])
