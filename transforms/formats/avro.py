@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ from .paths import SourceFileError
 
 #: Bytes of a block, as they are in the file and unpacked. Writers make blocks of 16 kB to a few MB.
 MOST_BYTES = 1 << 27
+#: Bytes of what is before the first block.
+_HEADER_BYTES = 1 << 24
 #: Bytes of the rows of a batch, unpacked.
 _BATCH_BYTES = 1 << 26
 #: Types inside types, each counted as often as it is met: above this no size of a record bounds the work of reading it.
@@ -215,12 +218,16 @@ def _number(value: bytes, scale: int) -> float:
 
 
 class _Bounded:
-    """A stream that hands out no more at once than a block may have."""
+    """A stream that hands out no more at once than a block may have, and no more in all than ``left``."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._begun = stream, b""
+        self.left: float = _HEADER_BYTES
 
     def read(self, size: int) -> bytes:
+        self.left -= size
+        if self.left < 0:
+            raise ValueError("the header is too large")
         if size > MOST_BYTES:
             raise _LargeError
         begun, self._begun = self._begun, b""
@@ -267,7 +274,7 @@ class _File:
         if self._stream.read(4) != b"Obj\x01":
             raise ValueError("no Avro file")
         header: Any = fastavro.schemaless_reader(cast("BinaryIO", self._stream), _HEADER, None)
-        self._sync, text = header["sync"], header["meta"]["avro.schema"]
+        self._sync, text, self._stream.left = header["sync"], header["meta"]["avro.schema"], math.inf
         if depth_of(text) > _DEEPEST:
             raise ValueError("the schema has too many levels")
         self._codec = header["meta"].get("avro.codec", b"null").decode()

@@ -137,6 +137,13 @@ def test_a_schema_of_very_many_levels_is_not_parsed(tmp_path: Path, levels: int)
     assert piece.lost_us is not None
 
 
+def test_a_header_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.avro"
+    path.write_bytes(b"Obj\x01" + long(1 << 40) + (long(1) + b"k" + long(1 << 20) + bytes(1 << 20)) * 20)
+    with pytest.raises(ValueError, match="not a whole Avro file \\(ValueError at its header"):
+        decode(FileSource(avro=str(path)))
+
+
 def deflated(data: bytes) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
