@@ -66,6 +66,7 @@ class Subject:
 
     name: str  # for the heading
     belief: Belief  # what is believed about every series
+    bounds: Belief | None  # bounds beside it, for the mechanisms that read such
     interval_us: int  # length of a slot in microseconds
     space: StateSpace
     purpose: Purpose  # the purpose of the settings, or of the defaults
@@ -111,7 +112,7 @@ def plan(
     _check_written(settings, model, picture)
     subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
     with working("calibrating"):
-        found = analyse_utility(subject.belief, subject.purpose)
+        found = analyse_utility(subject.belief, subject.purpose, subject.bounds)
     life = None if options.lifetime is None else lifetime(subject, options.lifetime, found.purpose)
     if picture is not None:
         _draw(picture, subject, found)
@@ -176,6 +177,7 @@ def of_settings(path: Path, options: Options) -> Subject:
     return Subject(
         name=f"{made.query_name} over {made.domain.name}",
         belief=belief_from_dict(made.model.belief),
+        bounds=_bounds(made.model),
         interval_us=interval,
         space=made.space,
         purpose=purpose,
@@ -207,6 +209,7 @@ def of_model(path: Path, options: Options) -> Subject:
     return Subject(
         name=path.name,
         belief=belief_from_dict(model.belief),
+        bounds=_bounds(model),
         interval_us=interval,
         space=model.states,
         purpose=purpose,
@@ -215,6 +218,10 @@ def of_model(path: Path, options: Options) -> Subject:
         notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
         chains=_chains(model),
     )
+
+
+def _bounds(model: Model) -> Belief | None:
+    return None if model.bounds is None else belief_from_dict(model.bounds)
 
 
 def _chains(model: Model) -> tuple[MarkovChain, ...]:

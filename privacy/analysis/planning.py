@@ -526,8 +526,8 @@ class Utility:
 
 
 @shared_powers()
-def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
-    """Say what a purpose comes to under a belief.
+def analyse_utility(belief: Belief, purpose: Purpose, bounds: Belief | None = None) -> Utility:
+    """Say what a purpose comes to under a belief, and for methods that read bounds under bounds that are beside it.
 
     Raises:
         ChainError: If the chosen mechanism has no noise for the belief.
@@ -537,8 +537,12 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
     rows: list[tuple[MechanismUtility, Plan, Planner]] = []
     others: list[NotApplicable] = []
     _planner(belief, purpose, METHODS["entry-dp"]).at(purpose.window)  # an argument out of range is no method's fault
+
+    def held(method: Method) -> Belief:
+        return belief if bounds is None or method.reads != "bounds" else bounds
+
     for name, method in METHODS.items():
-        planner = _planner(belief, purpose, method)
+        planner = _planner(held(method), purpose, method)
         try:
             rows.append((*_row(planner, purpose, method), planner))
         except (TypeError, ValueError) as error:
@@ -554,7 +558,7 @@ def analyse_utility(belief: Belief, purpose: Purpose) -> Utility:
         raise ChainError(f"no mechanism that is asked for has noise for this belief: {reasons}")
     chosen, plan, planner = wanted[0]
     schedule = purpose.schedule(plan.mechanism.epsilon_dp)
-    ledger = Ledger(_account(belief, METHODS[chosen.name]))
+    ledger = Ledger(_account(held(METHODS[chosen.name]), METHODS[chosen.name]))
     loss = ledger.extended_loss([schedule])
     epsilon: float | None = None
     with suppress(ValueError):  # on the way there is an epsilon without noise
