@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import struct
@@ -233,6 +234,75 @@ def test_an_expression_that_would_take_more_than_in_proportion_is_a_reject(said:
     small = {"id": "m1", "r": [{"ts": NOON_S, "v": 1}]}
     if "payload.r |" not in str(said):
         assert decode(by(**said), dumped(small))[1] in ([], [(0, "malformed-row")])
+
+
+def body_of(time: Any = NOON_S, value: Any = 1, **more: Any) -> bytes:
+    return json.dumps({"id": "m1", "r": [{"ts": time, "v": value}]} | more).encode()
+
+
+WHOLE = body_of()
+#: Messages that are damaged, of another form, or made to cost much: each is between two good ones.
+POISON: dict[str, bytes] = {
+    "nothing": b"",
+    "spaces": b"  \n",
+    "a zero byte": b"\0",
+    "no text": b"\xff\xfe",
+    "UTF-16": WHOLE.decode().encode("utf-16"),
+    "Latin 1": body_of().replace(b'"m1"', b'"m\xe9"'),
+    "an overlong character": WHOLE.replace(b'"m1"', b'"\xc0\xaf"'),
+    "half a character": WHOLE.replace(b'"m1"', b'"\xc3\x28"'),
+    "half a pair": WHOLE.replace(b'"m1"', b'"\\ud800"'),
+    "a control character": WHOLE.replace(b'"m1"', b'"m\x01"'),
+    "a bad escape": WHOLE.replace(b'"m1"', b'"\\x41"'),
+    "an open text": WHOLE.replace(b'"m1"', b'"m1'),
+    "an open object": WHOLE[:-1],
+    "an open array": WHOLE[:-2],
+    "half": WHOLE[: len(WHOLE) // 2],
+    "more after it": WHOLE + b"x",
+    "two": WHOLE + WHOLE,
+    "two in lines": WHOLE + b"\n" + WHOLE,
+    "a comma too many": WHOLE[:-1] + b",}",
+    "single quotes": WHOLE.replace(b'"', b"'"),
+    "names without quotes": WHOLE.replace(b'"id"', b"id"),
+    "a comment": b"/* */" + WHOLE,
+    "a bare word": b"nul",
+    "a word of Python": WHOLE.replace(b'"m1"', b"None"),
+    "a number that is none": WHOLE.replace(b'"v": 1', b'"v": 01'),
+    "hexadecimal": WHOLE.replace(b'"v": 1', b'"v": 0x1'),
+    "a point alone": WHOLE.replace(b'"v": 1', b'"v": 1.'),
+    "XML": b"<r><v>1</v></r>",
+    "a line of CSV": b"m1,1,2",
+    "gzip": gzip.compress(WHOLE),
+    "MessagePack": bytes.fromhex("81a26964a26d31"),
+    "random bytes": bytes(range(255, 0, -1)),
+    "brackets": b"[" * 100_000,
+    "braces": b'{"a":' * 100_000,
+    "deep and closed": b"[" * 50_000 + b"]" * 50_000,
+    "deep where it is read": WHOLE.replace(b'"v": 1', b'"v": ' + b"[" * 2_000 + b"]" * 2_000),
+    "an object for the array": body_of(r={}),
+    "a text for the array": body_of(r="x"),
+    "no array": body_of(r=None),
+    "an array for the name": body_of(id=["m1"]),
+    "an object for the name": body_of(id={"m1": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_poison_of_any_kind_costs_itself_alone(kind: str) -> None:
+    settings = by(each="elements(payload.r)")
+    whole = body_of(id="m2")
+    assert decode(settings, messages(WHOLE, POISON[kind], whole)) == (
+        [("m1", NOON_US, 1.0), ("m2", NOON_US, 1.0)],
+        [(1, "malformed-row")],
+    )
+
+
+def test_all_kinds_of_poison_cost_themselves_alone_together() -> None:
+    settings = by(each="elements(payload.r)")
+    given = [one for poison in POISON.values() for one in (poison, WHOLE)]
+    rows, rejects = decode(settings, messages(*given))
+    assert rows == [("m1", NOON_US, 1.0)] * len(POISON)
+    assert rejects == [(at, "malformed-row") for at in range(0, len(given), 2)]
 
 
 def test_deep_documents_cost_themselves() -> None:

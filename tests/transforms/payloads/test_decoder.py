@@ -154,23 +154,6 @@ def test_a_number_is_a_valid_series_name_and_an_empty_text_is_missing():
     assert decode(FLAT, given) == ([("17", NOON_US, 1.5)], [(at, "missing-series") for at in (1, 2, 3)])
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"",
-        b"{",
-        b'{"id": "m1"',
-        b"\xff\xfe",
-        b'{"id": "\xc3\x28"}',
-        b'{"id": "\\ud800"}',
-        flat().encode() + b"x",
-        b"nul",
-    ],
-)
-def test_a_payload_that_is_not_json_is_one_reject(payload: bytes):
-    assert decode(FLAT, messages(payload, flat())) == ([("m1", NOON_US, 1.5)], [(0, "malformed-row")])
-
-
 def test_json_of_another_shape_is_one_reject_and_never_an_error():
     given = messages("1", '"text"', "null", "[]", "[[]]", "{}", "true")
     # of null and of an empty array there is nothing that is a reading
