@@ -43,7 +43,7 @@ KINDS = {
         "guides/operate-with-compose",
         "guides/*",
     ],
-    "Reference": ["settings", "settings-fields", "cli", "releases", "ledger", "model"],
+    "Reference": ["settings", "cli", "releases", "ledger", "model"],
     "Explanation": [
         "explanation/why-dp-fails",
         "explanation/*",

@@ -1,26 +1,51 @@
-"""Print the table of settings-fields.md from the schema of the settings: `.venv/bin/python docs/settings_table.py`."""
+"""Write the tables of settings.md anew from the schema of the settings: `.venv/bin/python docs/settings_table.py`."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from quiltstream.pipelines.commands.schema import settings_schema
 
+PAGE = Path(__file__).with_name("settings.md")
 
-def settings_table() -> str:
-    """Every field of the settings by its path, as one Markdown table; a section that comes twice is shown once."""
-    schema = settings_schema()
+_MARKED = re.compile(r"(?<=<!-- fields: )(?P<names>[^>]*)( -->\n)(?P<table>.*?)(?=<!-- end -->)", re.DOTALL)
+
+#: Longer lists of values are on a page of their own.
+_LISTED = 10
+
+
+def with_tables(page: str) -> str:
+    """The page with a table of the fields of each group of sections that a mark names."""
+    tables = _tables()
+    return _MARKED.sub(lambda mark: f"{mark['names']}{mark[2]}{_table(tables, mark['names'].split())}", page)
+
+
+def unmarked(page: str) -> set[str]:
+    """The sections of the settings that the page has no table of."""
+    return _tables().keys() - {name for mark in _MARKED.finditer(page) for name in mark["names"].split()}
+
+
+def _table(tables: dict[str, list[tuple[str, str]]], names: list[str]) -> str:
     rows: list[tuple[list[str], str]] = []
-    for path, cells in _fields(schema, "", schema["$defs"], {}):
+    for path, cells in (row for name in names for row in tables[name]):
         if rows and rows[-1][1] == cells and rows[-1][0][0].rpartition(".")[0] == path.rpartition(".")[0]:
             rows[-1][0].append(path)
         else:
             rows.append(([path], cells))
     lines = [f"| {', '.join(f'`{path}`' for path in paths)} | {cells} |" for paths, cells in rows]
-    return "\n".join(["| field | what it takes | left out | meaning |", "| --- | --- | --- | --- |", *lines, ""])
+    return "\n".join(["| field | takes | meaning |", "| --- | --- | --- |", *lines, ""])
+
+
+def _tables() -> dict[str, list[tuple[str, str]]]:
+    schema = settings_schema()
+    found: dict[str, list[tuple[str, str]]] = {}
+    for path, cells in _fields(schema, "", schema["$defs"], {}):
+        found.setdefault(path.partition(".")[0], []).append((path, cells))
+    return found
 
 
 def _fields(
@@ -35,7 +60,7 @@ def _fields(
         again = dict.fromkeys(f"fields as of `{shown[each]}`" for each in sections if each in shown)
         meaning = "; ".join(part for part in (re.sub(r"(?<!\.)\.$", "", " ".join(meaning.split())), *again) if part)
         default = "required" if name in required else _default(field)
-        yield path, f"{_kind(field, forms)} | {default} | {meaning}"
+        yield path, f"{'; '.join(one for one in (_kind(field, forms), default) if one)} | {meaning}"
         for each in sections:
             if each not in shown:
                 inner = f"{path}.*" if "additionalProperties" in str(field) and "properties" not in field else path
@@ -57,8 +82,8 @@ def _references(field: dict[str, Any]) -> Iterator[str]:
 def _default(field: dict[str, Any]) -> str:
     value = field.get("default")
     if value is None or value in ("", []):
-        return "empty" if "default" in field and value is not None else "nothing"
-    return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
+        return ""
+    return f"else `{json.dumps(value) if isinstance(value, bool) else value}`"
 
 
 def _kind(field: dict[str, Any], forms: dict[str, Any]) -> str:
@@ -69,7 +94,8 @@ def _kind(field: dict[str, Any], forms: dict[str, Any]) -> str:
         kinds = [_kind(one, forms) for one in field.get("anyOf") or field["oneOf"] if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in field:
-        return " or ".join(f"`{value}`" for value in field["enum"])
+        values = field["enum"]
+        return f"one of {len(values)} names" if len(values) > _LISTED else ", ".join(f"`{value}`" for value in values)
     if "const" in field:
         value = field["const"]
         return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
@@ -85,16 +111,16 @@ def _limits(field: dict[str, Any]) -> str:
     parts = [
         f"{words} {field[key]:g}"
         for key, words in (
-            ("exclusiveMinimum", "above"),
-            ("minimum", "at least"),
-            ("exclusiveMaximum", "below"),
-            ("maximum", "at most"),
+            ("exclusiveMinimum", ">"),
+            ("minimum", ">="),
+            ("exclusiveMaximum", "<"),
+            ("maximum", "<="),
         )
         if key in field
     ]
-    examples = [f"`{one}`" for one in field.get("examples", ())]
-    return (" " + ", ".join(parts) if parts else "") + (f" such as {' or '.join(examples)}" if examples else "")
+    examples = field.get("examples", ())
+    return (" " + ", ".join(parts) if parts else "") + (f" such as `{examples[0]}`" if examples else "")
 
 
 if __name__ == "__main__":
-    print(settings_table(), end="")  # noqa: T201 - to be put into the page
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -213,16 +213,12 @@ class Break(Section):
 class Windows(Section):
     """Which windows are published."""
 
-    size: Length = Field(
-        description="length of a window, whole slots; or day, week or month: those of slots.timezone, from one local "
-        "midnight to another, weeks from Monday; of 23 or 25 hours where the clock changes"
-    )
+    size: Length = Field(description="length of a window; or day, week or month of slots.timezone")
     every: Duration | None = Field(default=None, description="from one start to the next; left out: size, tumbling")
     start: Instant | None = Field(default=None, description="start of the first window; left out: from the data")
     stop: Instant | None = Field(
         default=None,
-        description="end of the last window at the latest; left out: from the data, where these end no more than a day "
-        "after now, and never where live",
+        description="end of the last window; left out: from the data, never where live",
     )
     lateness: Duration | None = Field(
         default=None, description="how long a live window waits after its end for readings that come late"
@@ -231,8 +227,7 @@ class Windows(Section):
         default=MOST_WINDOWS,
         ge=1,
         le=100_000_000,
-        description="windows of a schedule that ends: a job over data that end publishes each, also those without "
-        "readings, so that a slip in a year is told before it is on record",
+        description="most windows of a schedule that ends, so that a slip in a year is told",
     )
 
 
@@ -326,8 +321,7 @@ class Settings(Document):
     )
     by: Annotated[SlotClass | list[SlotClass], BeforeValidator(_classes)] = Field(
         default_factory=list,
-        description="a histogram for each class of slots of a window, by the clock of slots.timezone: hour of the day, "
-        "day of the week, working day or weekend, month; of several, for each combination; left out: one of all slots",
+        description="a histogram for each class of slots by the clock of slots.timezone, or for each combination",
     )
     live: Live = Field(default_factory=Live)
     privacy: Privacy
@@ -344,9 +338,8 @@ class Settings(Document):
     )
     same_values_as: Name | None = Field(
         default=None,
-        description="query of the same domain, on record, whose values these readings have though another source or "
-        "other settings of readings derive them, as of a history in files that goes on in Kafka; a word that is kept "
-        "on record, and that no account can check",
+        description="query of the domain whose values these readings have, though derived otherwise, as a history in "
+        "files that goes on in Kafka; kept on record",
     )
     roster: str | RosterFile | RosterColumn | None = Field(
         default=None, description="left out: first sight, which takes existence as public"
@@ -361,21 +354,19 @@ class Settings(Document):
     )
     memory: str | None = Field(
         default=None,
-        description="file that remembers the ledger, by which the next run notices one that was lost; left out: beside "
-        "a sink of files on this machine; required for topics and remote sinks, on a disk that all workers share",
+        description="file by which the next run notices a ledger that was lost; left out: beside a local sink; "
+        "required for topics and remote sinks, on a disk that all workers share",
     )
     shards: int = Field(default=8, ge=1, le=4096, description="parallel parts of the work; frozen with the query")
     most_series: int = Field(
         default=MOST_SERIES,
         ge=1,
         le=100_000_000,
-        description="rows of the roster, or series that are taken from the data: a job with more ends, and a live job "
-        "rejects the readings of series that come later; more take more memory",
+        description="series of the roster, or taken from the data; with more a job ends, a live job rejects them",
     )
     most_error: Positive = Field(
         default=MOST_ERROR,
-        description="expected error of a count, as a share of an evenly filled bin: a job whose noise is larger stops "
-        "before its first charge, unless the noise is accepted",
+        description="largest expected error of a count, as a share of an evenly filled bin",
     )
     _accepted: Accepted = PrivateAttr(default_factory=Accepted)
 

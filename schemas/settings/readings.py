@@ -286,8 +286,7 @@ class Readings(Section):
     )
     ambiguous: Literal["earliest", "latest", "in-order"] = Field(
         default="earliest",
-        description="which of two instants a local time doubled by a clock change means; in-order: the later one from "
-        "the row on whose time does not rise above the one before of its series, in a file of rising times",
+        description="which instant a local time doubled by a clock change means; in-order: by a file of rising times",
     )
     pseudonyms: Pseudonyms | None = Field(
         default=None, description="replace the names of series by keyed hashes; where the key is"

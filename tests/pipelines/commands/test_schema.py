@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from quiltstream.pipelines.commands.schema import settings_schema
+from quiltstream.schemas.settings.job import load_settings
 
 from ...loading import load
 from ..jobs import call, readings, write_csv
@@ -24,15 +27,27 @@ def test_the_schema_forbids_other_keys_everywhere() -> None:
     assert all(form["additionalProperties"] is False for form in forms if form.get("type") == "object")
 
 
-@pytest.fixture(scope="module")
-def table(repository: Path) -> str:
-    return load(repository / "docs" / "settings_table.py").settings_table()
+def test_the_tables_of_the_documentation_are_those_of_the_schema(repository: Path) -> None:
+    writer, page = (
+        load(repository / "docs" / "settings_table.py"),
+        (repository / "docs" / "settings.md").read_text("utf-8"),
+    )
+    assert writer.unmarked(page) == set()
+    assert writer.with_tables(page) == page, "run docs/settings_table.py"
 
 
-def test_the_table_of_the_documentation_is_that_of_the_schema(repository: Path, table: str) -> None:
-    page = (repository / "docs" / "settings-fields.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- generated: settings -->\n")[1].split("<!-- end: settings -->")[0]
-    assert shown == table, "put what docs/settings_table.py prints between the marks of docs/settings-fields.md"
+def test_each_example_of_the_documentation_is_a_section_of_the_settings(repository: Path) -> None:
+    page = (repository / "docs" / "settings.md").read_text("utf-8")
+    whole = next(found for found in re.findall(r'write_text\("""\\\n(.*?)"""\)', page, re.DOTALL))
+    examples = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(examples) == page.count("<!-- fields: ")
+    for example in map(yaml.safe_load, examples):
+        given = yaml.safe_load(whole) | example
+        if "categories" in example.get("states", ()):
+            del given["readings"]["unit"]
+        if "model" in example:
+            given["privacy"] = {"epsilon": 1.0, "mechanism": "mqm-approx"}
+        load_settings(yaml.safe_dump(given))
 
 
 @pytest.mark.night
