@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from .ledger import Ledger as Ledger
     from .lower_bounds import lower_bound as lower_bound
     from .schedules import Schedule as Schedule
-    from .theorems import QuiltRelease as QuiltRelease
     from .theorems import TheoremBound as TheoremBound
-    from .theorems import TheoremDoesNotApply as TheoremDoesNotApply
-    from .theorems import distant_segments as distant_segments
-    from .theorems import joint_divergence as joint_divergence
-    from .theorems import nearly_independent as nearly_independent
-    from .theorems import same_quilts as same_quilts
-    from .theorems import sequential as sequential
-    from .theorems import two_segments as two_segments
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,8 @@ from ..models.belief import Belief
 from ..models.classes import from_any_start
 from ..models.directions import FloatArray
 from ..validation import float_above
-from .charges import Density, Line
+from .certificates import constant_loss
+from .charges import Density, Line, Span
 from .recursion import FAR, USELESS, Side, State, Tails, changed, members_of
 from .schedules import Schedule, extended
 
@@ -232,6 +233,74 @@ def _tails(tails: Tails, places: IntArray, slots: IntArray) -> FloatArray:
     far = tails.far[slots % len(tails.far)]
     values = np.where(inside, tails.near[np.minimum(places, len(tails.near) - 1)], far)
     return values if values.ndim > 1 else values.reshape(len(places), 1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """What is charged, and the account of it in each history; a value."""
+
+    accounts: tuple[Account, ...]
+    line: Line
+    charges: tuple[Any, Span] | None = None  # those before, and the last one
+
+    @classmethod
+    def of(cls, histories: Iterable[History], density: Density, charges: tuple[Any, Span] | None) -> Book:
+        """The book of a density in some histories."""
+        histories = tuple(histories)
+        line = Line.of(density, frozenset(cut for history in histories for cut in history.cuts))
+        return cls(tuple(Account(history, line) for history in histories), line, charges)
+
+    def charged(self, span: Span) -> Book:
+        """The book with one charge more."""
+        start, stop, epsilon_dp = span
+        line = self.line.with_rise(start, stop, Fraction(epsilon_dp))
+        return Book(tuple(one.after(line, start, stop) for one in self.accounts), line, (self.charges, span))
+
+    @property
+    def histories(self) -> tuple[History, ...]:
+        """What is believed, side by side."""
+        return tuple(one.history for one in self.accounts)
+
+    @cached_property
+    def density(self) -> Density:
+        """The density of all charges."""
+        return self.line.density()
+
+    @cached_property
+    def worst(self) -> Worst:
+        """The worst slot of all histories, by the least bound of each."""
+        top = max(self.line.levels, default=Fraction(0))
+        return max((least_of(one.history, one.worst, top) for one in self.accounts), key=lambda worst: worst.loss)
+
+    def __reduce__(self) -> tuple[Callable[..., Book], tuple[Any, ...]]:
+        # what is computed of a belief is computed anew
+        return _reopened, (tuple(one.segments for one in self.histories), self.density, self.spans)
+
+    @property
+    def spans(self) -> list[Span]:
+        """All charges, in the order in which they came."""
+        found, left = list[Span](), self.charges
+        while left:
+            left, span = left
+            found.append(span)
+        return found[::-1]
+
+
+def _reopened(segments: Iterable[Any], density: Density, spans: Iterable[Span]) -> Book:
+    charges = None
+    for span in spans:
+        charges = charges, span
+    return Book.of(map(History, segments), density, charges)
+
+
+def least_of(history: History, worst: Worst, top: Fraction) -> Worst:
+    """The worst slot, or what an endless stream of the largest density loses where that is less."""
+    # no bound by the density is below the density itself
+    if worst.loss > top and not history.changes:
+        ceiling = constant_loss(history.segments[0][1], float_above(top))
+        if ceiling < worst.loss:
+            return Worst(ceiling, density=float(top))
+    return worst
 
 
 def endless(history: History, density: Density, schedules: Sequence[Schedule]) -> tuple[Account, ...] | None:

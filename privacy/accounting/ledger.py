@@ -7,8 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,9 +17,9 @@ from ..models.classes import has_start
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
-from .account import Account, History, Worst, constant_stream, endless
+from .account import Account, Book, History, Worst, constant_stream, endless, least_of
 from .certificates import constant_loss, on_grid
-from .charges import BudgetExceeded, Charge, Density, Line, Run, Span, outward
+from .charges import BudgetExceeded, Charge, Density, Run, Span, outward
 from .forward_backward import around as around_of
 from .forward_backward import stream_density
 from .quilt_account import WorstQuilt, worst_by_quilts
@@ -76,74 +75,10 @@ def _one_at_a_time(method: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
 
 @dataclass(frozen=True, eq=False)
-class _Book:
-    """What is charged, and the account of it in each history; a value."""
-
-    accounts: tuple[Account, ...]
-    line: Line
-    charges: tuple[Any, Span] | None = None  # those before, and the last one
-
-    @classmethod
-    def of(cls, histories: Iterable[History], density: Density, charges: tuple[Any, Span] | None) -> _Book:
-        histories = tuple(histories)
-        line = Line.of(density, frozenset(cut for history in histories for cut in history.cuts))
-        return cls(tuple(Account(history, line) for history in histories), line, charges)
-
-    def charged(self, span: Span) -> _Book:
-        start, stop, epsilon_dp = span
-        line = self.line.with_rise(start, stop, Fraction(epsilon_dp))
-        return _Book(tuple(one.after(line, start, stop) for one in self.accounts), line, (self.charges, span))
-
-    @property
-    def histories(self) -> tuple[History, ...]:
-        return tuple(one.history for one in self.accounts)
-
-    @cached_property
-    def density(self) -> Density:
-        return self.line.density()
-
-    @cached_property
-    def worst(self) -> Worst:
-        """The worst slot of all histories, by the least bound of each."""
-        top = max(self.line.levels, default=Fraction(0))
-        return max((_least(one.history, one.worst, top) for one in self.accounts), key=lambda worst: worst.loss)
-
-    def __reduce__(self) -> tuple[Callable[..., _Book], tuple[Any, ...]]:
-        # what is computed of a belief is computed anew
-        return _reopened, (tuple(one.segments for one in self.histories), self.density, self.spans)
-
-    @property
-    def spans(self) -> list[Span]:
-        """All charges, in the order in which they came."""
-        found, left = list[Span](), self.charges
-        while left:
-            left, span = left
-            found.append(span)
-        return found[::-1]
-
-
-def _reopened(segments: Iterable[Any], density: Density, spans: Iterable[Span]) -> _Book:
-    charges = None
-    for span in spans:
-        charges = charges, span
-    return _Book.of(map(History, segments), density, charges)
-
-
-def _least(history: History, worst: Worst, top: Fraction) -> Worst:
-    """The worst slot, or what an endless stream of the largest density loses where that is less."""
-    # no bound by the density is below the density itself
-    if worst.loss > top and not history.changes:
-        ceiling = constant_loss(history.segments[0][1], float_above(top))
-        if ceiling < worst.loss:
-            return Worst(ceiling, density=float(top))
-    return worst
-
-
-@dataclass(frozen=True, eq=False)
 class _Asked:
     """What was found for schedules on top of what is charged."""
 
-    book: _Book
+    book: Book
     schedules: tuple[Schedule, ...]
     accounts: tuple[tuple[Account, ...] | None, ...]  # of each history; None where no bound was found
     loss: float
@@ -183,7 +118,7 @@ class Ledger:
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
         self._last: _Asked | None = None
-        self._book = _Book.of([History([(None, belief)])], Density(), None)
+        self._book = Book.of([History([(None, belief)])], Density(), None)
 
     def __repr__(self) -> str:
         budget = "" if self._budget is None else f", budget={self._budget:g}"
@@ -262,7 +197,7 @@ class Ledger:
             charged = book.charges
             for span in spans:
                 charged = charged, span
-            book = _Book.of(book.histories, book.density.with_spans(spans), charged)
+            book = Book.of(book.histories, book.density.with_spans(spans), charged)
         _ = book.worst  # an interrupt leaves the account as it was
         self._book = book
         return self.loss
@@ -281,7 +216,7 @@ class Ledger:
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         density = Density().with_spans(self._checked(*charge) for charge in _triples(charges))
-        return _Book.of(self._book.histories, density, None).worst.loss
+        return Book.of(self._book.histories, density, None).worst.loss
 
     @_one_at_a_time
     def add_belief(self, belief: Belief) -> float:
@@ -500,7 +435,7 @@ class Ledger:
             worst = Worst(math.inf)
             if accounts is not None:
                 worst = max((one.worst for one in accounts), key=lambda one: one.loss, default=Worst())
-            loss = max(loss, _least(history, worst, top).loss)
+            loss = max(loss, least_of(history, worst, top).loss)
         self._last = _Asked(book, tuple(schedules), found, loss)
         return self._last
 
@@ -550,7 +485,7 @@ class Ledger:
 
     def _changed(self, histories: Sequence[History], what: str) -> float:
         """Become another account, if the budget allows it."""
-        before, book = self.loss, _Book.of(histories, self._book.density, self._book.charges)
+        before, book = self.loss, Book.of(histories, self._book.density, self._book.charges)
         self._afford(before, book.worst.loss, what)
         self._book = book
         return self.loss
