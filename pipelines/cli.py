@@ -240,6 +240,11 @@ def demo(out: Path) -> None:
     default=0.0,
     help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
 )
+@click.option(
+    "--model",
+    type=click.Choice(["london", "nhanes"]),
+    help="A belief that comes with the package, with its states and slots: for data of one meter or one wearer.",
+)
 @click.option("--value", metavar="COLUMN", help="Column, or path, of the measured value, instead of the one guessed.")
 @click.option(
     "--timezone",

@@ -16,16 +16,18 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..privacy.analysis.baselines import entry_dp
 from ..privacy.models.markov_chain import ChainError
 from ..schemas.calendars import UNITS, Calendar
+from ..schemas.model_file import Model
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
+from ..schemas.settings.model import SHIPPED, shipped
 from ..schemas.slots import Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
@@ -115,7 +117,7 @@ def remedies(plan: Plan) -> tuple[Remedy, ...]:
     """Changes of the settings that leave less noise beside the counts, each with the error of its own plan."""
     before = float(error_shares(plan).max())
     found: list[Remedy] = []
-    for offer in (_grouped, _longer, _fewer_bins, _without_classes, _forward_backward, _fitted):
+    for offer in (_grouped, _longer, _fewer_bins, _without_classes, _forward_backward, _shipped):
         with suppress(ChainError, SettingsError, ValueError):  # an offer that cannot be made is none
             found += [one for one in offer(plan) if one.share < before]
     return tuple(found)
@@ -199,13 +201,38 @@ def _forward_backward(plan: Plan) -> Iterator[Remedy]:
         yield Remedy("privacy.mechanism: forward-backward", _share(_chosen(plan, "forward-backward")))
 
 
-def _fitted(plan: Plan) -> Iterator[Remedy]:
-    """The least that any belief needs is the noise of slots that tell nothing of each other, sigma 1 / epsilon."""
+def _shipped(plan: Plan) -> Iterator[Remedy]:
+    """Beliefs that come with the package and are of the unit of the states; then longer windows and fewer bins."""
     if plan.model.states is not None:
         return
-    least = replace(plan.calibration, sigma=entry_dp(plan.epsilon).sigma)
-    text = "a model fitted on series that are not published (`quiltstream fit SETTINGS --cover 0.9`), at best"
-    yield Remedy(text, _share(plan.calibrated(least)))
+    for name in SHIPPED:
+        model = Model.load(Path(shipped(name)))
+        made = _under(plan, model)
+        if made is None:
+            continue
+        cover = model.diagnostics["cover"]
+        slots = f"slots of {format_duration(made.grid.interval_us)}, " if made.grid != plan.grid else ""
+        assumed = f"{slots}if the series forgets as fast as {cover['rank']} of its {cover['series']} do"
+        yield Remedy(f"model: {name}, of {model.provenance.source}, {assumed}", _share(made))
+        for offer in (_longer, _fewer_bins):
+            with suppress(ChainError, SettingsError, ValueError):
+                yield from (Remedy(f"model: {name} and {one.text}", one.share) for one in offer(made))
+
+
+def _under(plan: Plan, model: Model) -> Plan | None:
+    """The plan under a fitted belief with its slots and states; ``None`` where it is of another unit or finer slots."""
+    states, interval = model.states, model.interval_us
+    if states is None or interval is None or states.unit != plan.space.unit or interval % plan.grid.interval_us:
+        return None
+    times, given = interval // plan.grid.interval_us, plan.schedule
+    start, stop = (None if one is None else one // times for one in (given.start, given.stop))
+    size = max(1, given.size // times)
+    schedule = given if times == 1 else Schedule(size=size, every=size, start=start, stop=stop, anchor=start or 0)
+    histogram = plan.histogram if plan.space == states else states
+    made = replace(
+        plan, grid=replace(plan.grid, interval_us=interval), schedule=schedule, space=states, histogram=histogram
+    )
+    return _chosen(replace(made, model=model), "forward-backward")
 
 
 def _chosen(plan: Plan, mechanism: str) -> Plan:
@@ -263,7 +290,7 @@ def check_belief(plan: Plan) -> None:
     if plan.noise == "none":
         return
     if plan.stand_in and not plan.accepted.stand_in:
-        raise SettingsError(STAND_IN_TEXT)
+        raise SettingsError(stand_in_text(single=plan.roster is not None and len(plan.roster.series) == 1))
     if covers_few(plan) and not plan.accepted.cover:
         raise SettingsError(
             f"model: its belief covers a further series with odds of about {plan.model.provenance.odds:.2f}, below "
@@ -282,16 +309,28 @@ def covers_few(plan: Plan) -> bool:
     return odds is not None and odds < LEAST_ODDS
 
 
+def stand_in_text(*, single: bool) -> tuple[str, ...]:
+    """What is to be done about a belief that is a stand-in; of one series no history can be held out."""
+    held_out = (
+        "- fit a model on series that are not published: `quiltstream init DATA --hold-out 0.5` keeps every second one "
+        "out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; set "
+        "model: model.json",
+    )
+    return (
+        STAND_IN_TEXT,
+        *(() if single else held_out),
+        "- take a belief of others that comes with the package: `quiltstream init DATA --model london` (power, "
+        "half-hours of homes) or `--model nhanes` (activity counts, minutes of wearers)",
+        "- give bounds that you can defend by hand, model: {pi_min: ..., gap: ...}",
+        "- or publish all the same: run --accept-stand-in, or PrivateHistograms(..., accept_stand_in=True); every row "
+        "says so in model_provenance",
+    )
+
+
 #: What is said of a belief that is a stand-in.
 STAND_IN_TEXT = (
     "model is stand-in: its bounds are made of slots.interval alone, and nothing says that they hold for these series; "
-    "where a series forgets more slowly, the noise is too little and the loss more than the ledger says",
-    "- fit a model on series that are not published: `quiltstream init DATA --hold-out 0.5` keeps every second one "
-    "out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; set "
-    "model: model.json",
-    "- or give bounds that you can defend by hand, model: {pi_min: ..., gap: ...}",
-    "- or publish under the stand-in all the same: run --accept-stand-in, or PrivateHistograms(..., "
-    "accept_stand_in=True); every row says so in model_provenance",
+    "where a series forgets more slowly, the noise is too little and the loss more than the ledger says"
 )
 
 #: Runners whose workers are processes of this machine.

@@ -462,7 +462,7 @@ def loaded(given: str | Bounds, settings: Settings) -> Model:
         SettingsError: no chain has such bounds.
     """
     if given != STAND_IN and not isinstance(given, Bounds):
-        return Model.load(Path(settings.path(given)))
+        return Model.load(Path(settings.path_of_model(given)))
     if isinstance(given, Bounds):
         return of_bounds(given)
     return _of_any(stand_in(settings.grid.interval_us, settings.space.size), STAND_IN_METHOD)

@@ -32,13 +32,13 @@ from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.checks import (
-    STAND_IN_TEXT,
     check_plan,
     count_error,
     covers_few,
     error_shares,
     fewest_slots,
     noise_problem,
+    stand_in_text,
 )
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
@@ -725,7 +725,7 @@ def show(console: Console, said: Forecast) -> None:
     )
     if said.stand_in:
         heading(console, "THE BELIEF IS A STAND-IN")
-        lines(console, STAND_IN_TEXT)
+        lines(console, stand_in_text(single=said.histograms.members == (1, 1) and said.histograms.keys == 1))
     if said.hopeless:
         heading(console, "THE NOISE DROWNS THE COUNTS")
         lines(console, said.hopeless)

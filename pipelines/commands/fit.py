@@ -58,7 +58,7 @@ from ...schemas.settings.job import (
     read_settings,
     under_pseudonyms,
 )
-from ...schemas.settings.model import STAND_IN
+from ...schemas.settings.model import SHIPPED, STAND_IN
 from ...schemas.slots import DAY_US, SlotGrid, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ...transforms.readings.slots import Words, slot_readings, words_of
@@ -113,7 +113,7 @@ def fit_file(path: Path, choice: Choice, output: Path | None) -> Fitted:
     """Fit from a settings file and write the model."""
     settings = read_settings(path)
     if output is None:
-        named = settings.path("model.json") if settings.model == STAND_IN else settings.model_file
+        named = settings.path("model.json") if settings.model in (STAND_IN, *SHIPPED) else settings.model_file
         if named is None:
             raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
         output = Path(named)
@@ -177,7 +177,10 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     kept = [n for n in counts.series if (wanted is None or n in wanted) and (unwanted is None or n not in unwanted)]
     if not kept:
         raise CommandError(
-            f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
+            "the history is the one series that is left out; give a history of other series, or `model: london`: "
+            "`quiltstream init DATA --model london`"
+            if len(counts.series) == 1
+            else f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
             "--start and --stop, and the columns; where the roster has all series, take out of it those that are not "
             "to be published (`quiltstream init --hold-out 0.5` does), or give a history of other series"
         )
@@ -208,7 +211,9 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         if kinds is not None and kept_paths is not None and choice.regimes is not None:
             history = _by_kind(kept_paths, kinds, chosen.states, choice.regimes)
         given = "" if kinds is None or choice.regimes is None else kinds.name
-        made = covering_model(model, chosen, choice.belief, choice.cover or USUAL, epsilon, history, given)
+        made = covering_model(
+            model, chosen, choice.belief, choice.cover or usual_cover(len(chosen.series)), epsilon, history, given
+        )
     cover = made.diagnostics["cover"]
     sigma = cover["checked"]["sigma"]
     with working("checking the belief against a daily rhythm, a memory of two slots and long stretches"):
@@ -231,9 +236,7 @@ def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing
         chain = chain_from_counts(pooled, smoothing, labels=labels)
         bounds = MixingBounds.of(chain)
     except (EstimationError, ChainError) as error:
-        raise CommandError(
-            f"{error} (--smoothing smooths, with --belief pooled; states.edges makes the bins)"
-        ) from error
+        raise CommandError(f"{error} (states.edges makes the bins; --belief pooled --smoothing 1 smooths)") from error
     found = diagnose(pooled, visits)
     outsiders = len(outside(bounds, counts))
     warnings = found.warnings()
@@ -352,6 +355,12 @@ Believed: TypeAlias = Literal["level", "series", "periodic", "pooled"]
 #: The usual cover.
 USUAL = "0.9"
 
+
+def usual_cover(series: int) -> str:
+    """The usual cover, or the largest of a history of so few series that it is less."""
+    return f"{min(float(USUAL), largest_cover(series)):g}"
+
+
 #: Covers of the table, beside the one that is chosen and the largest that there is.
 _COVERS = ("0.5", "0.8", "0.9", "0.95")
 
@@ -401,8 +410,7 @@ def covering_model(
         checked: dict[str, Any] = {"epsilon": epsilon, "sigma": at}
     except (EstimationError, ChainError, NotContracting) as error:
         raise CommandError(
-            f"{error} (--cover, --only and --exclude choose, --edges make the bins, and --belief pooled takes one "
-            "chain of all series together)"
+            f"{error}: merge bins in states.edges, or fit with --belief pooled, one chain of all series together"
         ) from error
     if exact is not None and epsilon != 1:
         lost = _losses(history.chains, at).reshape(-1, history.kinds).max(axis=1)
@@ -572,14 +580,16 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: fl
     if paths is None or day * k * (k - 1) > _MOST_RHYTHM_ROWS:
         raise CommandError(
             f"--belief periodic: {day} slots a day with {k} states, or so many series, take too long; use --belief "
-            "level, or fewer --edges"
+            "level, or fewer states.edges"
         )
     try:
         chain = PeriodicChain([rounded_rows(rows) for rows in pooled_rhythm(paths, k, day)])
         sigma = 1 / endless(chain, 1.0).density
         at = sigma if epsilon == 1 else 1 / endless(chain, epsilon).density
     except (ChainError, NotContracting) as error:
-        raise CommandError(f"{error} (--edges make the bins; --belief level needs no kernel for each slot)") from error
+        raise CommandError(
+            f"{error}: merge bins in states.edges, or use --belief level, which needs no kernel for each slot"
+        ) from error
     checks = check(paths, k, model.interval_us, at, epsilon, kinds)
     own = checks["rhythm"]
     return replace(

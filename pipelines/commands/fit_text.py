@@ -39,6 +39,11 @@ def show(console: Console, fitted: Fitted) -> None:
             f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
             "'given the model', which is a function of their data; leave them out with --exclude"
         )
+    if origin.series == 1:
+        said.append(
+            "the history is one series: where it is the one that is published, what is published is 'given the model'; "
+            "a belief of others comes with the package, `quiltstream init DATA --model london` or `--model nhanes`"
+        )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
         said.append(
             f"the belief covers a further series with odds of about {origin.odds:.2f}: `run` needs --accept-cover, and "

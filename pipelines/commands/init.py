@@ -28,7 +28,6 @@ from ..init.look import look_at
 from ..init.write import (
     SETTINGS_FILE,
     Guess,
-    cover_of,
     fit_command,
     guess,
     relative,
@@ -36,7 +35,7 @@ from ..init.write import (
     zone_of,
 )
 from ..runners import read_source
-from .fit import USUAL
+from .fit import USUAL, usual_cover
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
 #: The file of a gateway's settings.
@@ -58,6 +57,7 @@ class Options:
     data: Path | None  # file, folder or pattern
     output: Path  # settings file to write
     hold_out: float  # share of the series of ``data`` that are not published
+    model: str | None  # a belief that comes with the package
     value: str | None  # column, or path, of the value; guessed if left out
     timezone: str  # of times without an offset, and of days
     from_topic: str | None  # a Kafka topic
@@ -79,6 +79,8 @@ def write_settings(options: Options) -> None:
         raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
     if output.is_dir():
         raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
+    if options.model is not None and (data is None or options.hold_out):
+        raise CommandError(f"--model {options.model}: it is for DATA, and takes the place of --hold-out: give one")
     if data is None:
         guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
         said, held = write(guessed, output, force=options.force)
@@ -92,7 +94,7 @@ def write_settings(options: Options) -> None:
         zone_of(options.timezone)
         look = look_at(data, options.value, options.timezone)
         hold_out = _init_command(relative(look.rows.files, output), output.name, options)
-        guessed, name = guess(look, output, hold_out), data.name
+        guessed, name = guess(look, output, hold_out, options.model), data.name
         said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {name}")
@@ -108,9 +110,10 @@ def _following(options: Options, guessed: Guess, held: int) -> str:
         return f"answer {plural(count, 'question')}, the keys whose value is ???, then: quiltstream check {output}"
     if held:
         return f"then: {fit_command(output, roster_of(output), held)}"
-    if guessed.with_history is not None:
+    if guessed.with_history is not None and options.model is None:
         return f"then hold a history for its model out: {_init_command(str(options.data), str(output), options)}"
-    begin = "" if options.data is None else "and see its model, a stand-in, which run refuses; "
+    refused = options.data is not None and options.model is None
+    begin = "and see its model, a stand-in, which run refuses; " if refused else ""
     beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
     return f"{begin}then: quiltstream run --dry-run {output}{beside}"
 
@@ -199,8 +202,12 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
 
 def _said_held(held: int) -> str:
     """What a history of so many series is, and is worth where it is short."""
-    few = "" if cover_of(held) == USUAL else f"; a further series is covered with probability {held}/{held + 1} at most"
-    return f"{held:,} series, the history of the model{few}"
+    few = (
+        ""
+        if usual_cover(held) == USUAL
+        else f"; a further series is covered with probability {held}/{held + 1} at most"
+    )
+    return f"{held:,} series, the history of the model{few if usual_cover(held) != USUAL else ''}"
 
 
 def _published(every: Sequence[str], hold_out: float) -> list[str]:

@@ -35,7 +35,7 @@ from ...schemas.model_file import Model
 from ...schemas.settings.job import Accepted, read_settings
 from ...schemas.slots import DAY_US, format_duration, parse_duration, said_duration
 from ...schemas.states import StateSpace
-from ...transforms.checks import STAND_IN_TEXT, class_share
+from ...transforms.checks import class_share, stand_in_text
 from ...transforms.plan import make_plan
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, lines, notes, plural, print_json, results, working
@@ -256,7 +256,7 @@ def show(console: Console, subject: Subject, found: Utility, life: Lifetime | No
     facts(console, [*_asked_for(subject, found), *(("", one) for one in subject.notes)])
     if subject.stand_in:
         heading(console, "THE BELIEF IS A STAND-IN")
-        lines(console, STAND_IN_TEXT)
+        lines(console, stand_in_text(single=subject.purpose.group == 1))
     heading(console, f"Mechanisms side by side; the smallest window, in slots, and group are for {_wanted(purpose)}")
     _print(console, mechanism_table(found))
     if any(not one.hides_neighbours for one in found.mechanisms):

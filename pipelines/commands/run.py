@@ -268,7 +268,7 @@ def summary_of(
             slot = schedule.first if name == "windows.start" else schedule.covered.stop
             found.append(f"{name}: {format_instant(plan.grid.time_of(slot))}")
     query, sink = registration.query, settings.sink
-    stand_in = (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT[0]}; every row says so",) if plan.stand_in else ()
+    stand_in = (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT}; every row says so",) if plan.stand_in else ()
     noisiest = max((query.of_length(slots) for slots in schedule.own_lengths), key=lambda one: one.scale)
     return Summary(
         query=plan.query_name,

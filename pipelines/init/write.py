@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...privacy.estimation.per_series import largest_cover
+from ...schemas.model_file import Model
 from ...schemas.settings.base import OPEN
 from ...schemas.settings.job import load_settings
+from ...schemas.settings.model import shipped
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
-from ..commands.fit import USUAL
+from ..commands.fit import usual_cover
 from ..commands.schema import SCHEMA_FILE
 from ..console import plural
 from ..errors import CommandError
@@ -81,8 +82,15 @@ A model is fitted on series that are not published, and the roster has every ser
 #   {command}
 # or fit one on a history of other series, and write `model: model.json`."""
 _ONE_SERIES = """\
-The file is one series, so none of it can be held out: fit a model on a history of other series, with
-# `quiltstream fit`, and write `model: model.json`; where that is of one series, too, with --belief pooled."""
+The file is one series, so its model is of others. Two come with the package, `quiltstream init DATA --model london`
+# (power of 60 homes at half-hours) and `--model nhanes` (activity of 25 wearers at minutes); or fit one on a history
+# of other series, with `quiltstream fit`, and write `model: model.json`."""
+_SHIPPED = """\
+# It comes with the package, fitted on {source}, and
+# holds for a series that forgets as fast as {rank} of these {series} do; nothing says that yours does. Its states and
+# slots are those above.
+model: {name}
+"""
 _OPEN_SERIES = (
     "A model is fitted on series that are not published. Which there are is open: answer the questions above."
 )
@@ -139,12 +147,7 @@ class Guess:
 
 def fit_command(settings: Path | str, roster: Path | str, held: int) -> str:
     """The command that fits the model on so many series that are held out."""
-    return shlex.join(["quiltstream", "fit", str(settings), "--cover", cover_of(held), "--exclude", str(roster)])
-
-
-def cover_of(series: int) -> str:
-    """The usual cover, or the largest of a history of so few series that it is less."""
-    return f"{min(float(USUAL), largest_cover(series)):g}"
+    return shlex.join(["quiltstream", "fit", str(settings), "--cover", usual_cover(held), "--exclude", str(roster)])
 
 
 def roster_of(output: Path) -> Path:
@@ -202,8 +205,17 @@ def relative(path: Path, output: Path) -> str:
     return os.path.relpath(where, folder if where.is_relative_to(folder) else folder.resolve())
 
 
-def guess(look: Look, output: Path, hold_out: str) -> Guess:
-    """Write the settings for a file that was looked at; ``hold_out`` is the command that holds a history out."""
+def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = None) -> Guess:
+    """Write the settings for a file that was looked at.
+
+    Args:
+        look: At the file.
+        output: Where they are written.
+        hold_out: The command that holds a history out.
+        shipped_model: A belief that comes with the package, whose slots and states they then have.
+    """
+    given = None if shipped_model is None else Model.load(Path(shipped(shipped_model)))
+    of = "" if given is None else _take_slots(look, given, f"--model {shipped_model}")
     folder = next(one for one in look.rows.files.parents if not glob.has_magic(str(one)))
     title = without_packing(look.rows.path).stem if look.rows.files == look.rows.path else folder.resolve().name
     name, roster, path = name_of(title), roster_of(output).name, relative(look.rows.files, output)
@@ -213,15 +225,21 @@ def guess(look: Look, output: Path, hold_out: str) -> Guess:
     watts = watts_of(look.unit, look.interval)
     is_power = watts is not None or look.asks("readings.scale")
     edges = (*([0.0] if look.below and not look.rises else []), *POWER_EDGES)
-    if not is_power and not look.labels:
+    edges = edges if given is None or given.states is None else given.states.edges
+    if not is_power and not look.labels and given is None:
         look.ask("states.edges", _OPEN_EDGES, ("[E1, E2, E3]", "three edges make four bins"), unwritten="[1, 10, 100]")
-    windows = windows_of(look)
+    windows = windows_of(look, long=is_power and given is not None and not is_grouped)
 
     def compose(held: int, *, is_open: bool) -> str:
         asked = _Asked(look, is_open=is_open)
         model, belief = _STAND_IN.format(fitting=_HOLD_OUT.format(command=hold_out)), f"{hold_out}     holds a history"
         groups = _ROSTERS[1].format(which=_WHICH[held > 0], roster=roster)
-        if held:
+        if given is not None:
+            cover, source = given.diagnostics["cover"], given.provenance.source
+            named = {"name": shipped_model, "source": source, "rank": cover["rank"], "series": cover["series"]}
+            model, belief = _SHIPPED.format(**named), ""
+            groups = groups if is_grouped else _ROSTERS[0]
+        elif held:
             model, belief = _FITTED.format(following=fit(held)), f"{fit(held)}     the belief, see model below"
         elif not is_grouped:
             fitting = _OPEN_SERIES if look.names > 1 else _ONE_SERIES
@@ -234,12 +252,12 @@ def guess(look: Look, output: Path, hold_out: str) -> Guess:
             this=shlex.quote(output.name),
             belief=f"#   {belief}\n" if belief else "",
             readings=_readings(look, name, watts, asked),
-            slots=asked.text("slots.of")
+            slots=asked.text("slots.of", of)
             + asked.text("slots.interval", format_duration(look.interval))
             + f"  origin: {windows.origin}\n",
             zoned=asked.text("slots.timezone", look.zone),
-            states=edges_text(USUAL_BINS, edges, "W")
-            if is_power and not look.labels
+            states=edges_text(USUAL_BINS, edges, "W" if given is None or given.states is None else given.states.unit)
+            if given is not None or (is_power and not look.labels)
             else states + '  unit: ""\n' * (not look.labels),
             missing=asked.text(
                 "missing",
@@ -251,7 +269,7 @@ def guess(look: Look, output: Path, hold_out: str) -> Guess:
             model=model,
             groups=groups,
             bins=f"# bins: [{edges[len(edges) // 2]:.12g}]  # coarser bins: edges that are among those of the states\n"
-            * is_power,
+            * (is_power and len(edges) > 1),
             size=windows.size,
             start=windows.start,
             stop=f"stop: {windows.stop}"
@@ -352,7 +370,33 @@ class _Windows:
     zoned: bool  # whether days are of the zone
 
 
-def windows_of(look: Look) -> _Windows:
+def _take_slots(look: Look, model: Model, option: str) -> str:
+    """Give a look the slots of a model; longer ones have means of power, sums of energy and counts, as it returns.
+
+    Raises:
+        CommandError: the readings are of another unit, or further apart than its slots.
+    """
+    assert model.states is not None  # noqa: S101 - of every belief that is fitted
+    assert model.interval_us is not None  # noqa: S101 - likewise
+    unit, is_power = model.states.unit, look.unit in WATTS or look.asks("readings.scale")
+    if look.labels or is_power != (unit == "W"):
+        raise CommandError(f"{option}: its states are in {unit}, and the values are {look.unit or NO_UNIT}")
+    if look.rises or "hold" in look.more or look.asks("readings.register", "readings.hold"):
+        raise CommandError(f"{option}: it knows no missing cells, and a counter's rises leave some; use another")
+    if model.interval_us % look.interval:
+        raise CommandError(
+            f"{option}: its slots are {format_duration(model.interval_us)}, and the readings are "
+            f"{format_duration(look.interval)} apart: no such slots can be made of them; take finer readings, or fit a "
+            "model on others' of the same interval"
+        )
+    if model.interval_us == look.interval:
+        return ""
+    look.more.setdefault("length", format_duration(look.interval))
+    look.interval = model.interval_us
+    return "mean" if is_power and look.unit not in ENERGY else "sum"
+
+
+def windows_of(look: Look, *, long: bool = False) -> _Windows:
     """Weeks where there are two of them or more, else days; of the zone's calendar where it is not UTC's.
 
     Slots that do not fill an hour are not where they were on the zone's clock after it changes, so they are of UTC.
@@ -378,6 +422,9 @@ def windows_of(look: Look) -> _Windows:
     calendar = zoned and look.zone != "UTC" and day == DAY_US
     monday = origin + (4 - origin // DAY_US) % 7 * DAY_US if calendar else origin
     start, length = (monday, 7 * day) if end - monday >= 14 * day else (origin, day)
+    if long:  # of a single home, a week drowns in the noise
+        start, length = origin, min(28 * day, max(1, (end - origin) // day) * day)
+        calendar = False
     count = (end - start) // length
     if not count or (look.rows.complete and count * length > 2 * (start + count * length - begin)):
         begin = begin // interval * interval

@@ -44,7 +44,7 @@ from ..states import StateSpace
 from .base import Document, Duration, Instant, Length, Name, Number, Positive, Section
 from .base import SettingsError as SettingsError  # noqa: PLC0414 - everyone finds it beside the settings
 from .connectors import FileSink, FileSource
-from .model import STAND_IN, Estimate, EstimatedModel
+from .model import SHIPPED, STAND_IN, Estimate, EstimatedModel, shipped
 from .model import Bounds as Bounds  # noqa: PLC0414 - everyone finds it beside the settings
 from .readings import Constant as Constant  # noqa: PLC0414 - everyone finds it beside the settings
 from .readings import Readings as Readings  # noqa: PLC0414 - everyone finds it beside the settings
@@ -307,8 +307,8 @@ class Settings(Document):
     states: States
     missing: Literal["public", "state"] | Break = "public"
     model: str | Bounds | EstimatedModel = Field(
-        description="a model file, bounds given by hand, how the job estimates one, or stand-in: bounds set by the "
-        "interval, which no data were used for"
+        description="a model file; london or nhanes, which come with the package; bounds given by hand; how the job "
+        "estimates one; or stand-in: bounds set by the interval, which no data were used for"
     )
     group_by: str | MappingFile | None = Field(
         default=None, description="column of the roster file, or of the source, with the group; or a mapping file"
@@ -474,7 +474,11 @@ class Settings(Document):
     def model_file(self) -> str | None:
         """The model's file, as seen from here; ``None`` where the model is none."""
         given = self.model
-        return self.path(given) if isinstance(given, str) and given != STAND_IN else None
+        return None if not isinstance(given, str) or given == STAND_IN else self.path_of_model(given)
+
+    def path_of_model(self, given: str) -> str:
+        """The file of a model that these settings name: of the package, or as seen from here."""
+        return shipped(given) if given in SHIPPED else self.path(given)
 
     @property
     def missing_rule(self) -> str:

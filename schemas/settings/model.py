@@ -7,6 +7,7 @@ counts that are released with noise and charged. Anything else is possible and l
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,6 +18,15 @@ from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
 
 #: What ``model`` is where nothing is known yet: bounds that no data were used for, set by the interval.
 STAND_IN = "stand-in"
+
+#: Beliefs fitted on public histories, which come with the package (``benchmarks/shipped_models.py`` fits them).
+SHIPPED = ("london", "nhanes")
+
+
+def shipped(name: str) -> str:
+    """The file of a belief that comes with the package."""
+    return str(Path(__file__).parents[1] / "models" / f"{name}.json")
+
 
 #: What an estimate is made of, but for files of other series.
 Origin = Literal["counts", "readings"]

@@ -82,9 +82,30 @@ def test_every_offer_has_the_error_of_the_settings_that_it_names(tmp_path: Path)
     assert found.pop("privacy.mechanism: forward-backward") == pytest.approx(
         worst(hopeless(tmp_path, privacy=mechanism))
     )
-    (fitted,) = found  # no belief needs less than slots that tell nothing of each other
-    assert fitted.startswith("a model fitted on series that are not published")
-    assert found[fitted] < worst(hopeless(tmp_path, privacy=mechanism, model={"pi_min": 0.2, "gap": 1.0}))
+    london = {"model": "london", "privacy": mechanism}
+    offered = {text.rpartition(" and ")[2] if " and " in text else "": share for text, share in found.items()}
+    assert offered.pop("") == pytest.approx(worst(hopeless(tmp_path, **london)))
+    assert offered.pop("bins: [1000], 2 counts instead of 5") == pytest.approx(
+        worst(hopeless(tmp_path, bins=[1000], **london))
+    )
+    for text, share in offered.items():
+        size = {**windows, "size": text.removeprefix("windows.size: ")}
+        assert share == pytest.approx(worst(hopeless(tmp_path, windows=size, **london)))
+
+
+def test_a_belief_of_the_package_says_the_error_of_its_own_slots(tmp_path: Path) -> None:
+    """The oracle is the plan of the settings that `init --model london` writes: half-hours of a home of minutes."""
+    windows = {"size": "14d", "start": "2013-01-01", "stop": "2013-01-15"}
+    single: dict[str, Any] = {"roster": None, "group_by": None, "windows": windows}
+    slots = {"interval": "1min", "origin": "2013-01-01"}
+    minutes = make_plan(hopeless(tmp_path, slots=slots, model="stand-in", **single))
+    found = {one.text: one.share for one in remedies(minutes)}
+    text = next(text for text in found if text.startswith("model: london, of 60 London homes"))
+    assert "slots of 30min, if the series forgets as fast as 55 of its 60 do" in text
+    mechanism = {"epsilon": 1.0, "mechanism": "forward-backward"}
+    own = hopeless(tmp_path, model="london", privacy=mechanism, **single)
+    assert found[text] == pytest.approx(worst(own))
+    assert make_plan(own).model.provenance.odds == pytest.approx(55 / 61)
 
 
 def test_a_transform_stops_while_the_graph_is_built_and_makes_no_ledger(tmp_path: Path) -> None:

@@ -41,6 +41,32 @@ def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "said"),
+    [
+        ("house_power_1min_2weeks.csv", "london", ""),
+        ("house_hourly_dst.csv", "london", "its slots are 30min, and the readings are 1h apart"),
+        ("house_power_1min_2weeks.csv", "nhanes", "its states are in counts, and the values are W"),
+    ],
+)
+def test_one_meter_has_a_model_of_others_that_a_run_takes(tmp_path: Path, name: str, model: str, said: str) -> None:
+    settings = tmp_path / "settings.yaml"
+    call("init", data.path(name), "--model", model, "-o", settings).ended(2 if said else 0, said)
+    if not said:
+        forecast = json.loads(call("run", "--dry-run", "--json", settings).ended(0).out)
+        assert forecast["median_share"] < 0.3
+        assert not forecast["stand_in"]
+
+
+def test_what_is_said_of_one_series_names_no_share_to_hold_out(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    call("init", data.path("house_power_1min_2weeks.csv"), "-o", settings).ended(0)
+    for command in (("run", "--dry-run"), ("run",)):
+        done = call(*command, settings).ended(2)
+        assert done.said("--model london")
+        assert not done.said("--hold-out")
+
+
 @pytest.mark.night
 @pytest.mark.parametrize(
     ("name", "series", "time", "value", "interval", "scale"),
@@ -241,7 +267,7 @@ def test_a_single_series_is_told_the_ways_to_a_model_that_it_has(tmp_path: Path)
     done = call("init", path, "-o", output)
     assert done.said("Read it, and see its model, a stand-in, which run refuses; then: quiltstream run --dry-run")
     text = output.read_text(encoding="utf-8")
-    assert "The file is one series, so none of it can be held out" in text
+    assert "The file is one series, so its model is of others" in text
     assert "--hold-out" not in text
     assert "--exclude" not in text
     bounds = "model: {pi_min: 0.02, gap: 0.3}"

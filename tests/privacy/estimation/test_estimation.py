@@ -69,8 +69,8 @@ class TestChainFromCounts:
     @pytest.mark.parametrize(
         ("counts", "message"),
         [
-            ([[5, 1, 0], [1, 1, 0], [0, 0, 0]], r"3 states lead \(never visited: 2\): smooth the counts"),
-            ([[5, 1, 1], [1, 1, 0], [0, 0, 0]], r"\(visited but never left: 2\): smooth the counts"),
+            ([[5, 1, 0], [1, 1, 0], [0, 0, 0]], r"3 states lead \(never visited: 2\): merge these bins"),
+            ([[5, 1, 1], [1, 1, 0], [0, 0, 0]], r"\(visited but never left: 2\): merge these bins"),
             ([[0, 0, 0], [0, 3, 1], [0, 0, 0]], r"\(never visited: 0; visited but never left: 2\)"),
         ],
     )
