@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 from ...schemas.settings.base import SettingsError
 from ..common.batches import pc, whole
 from .columns import Columns, RawRows, named_once
-from .lines import HEAD_BYTES, Layout, LineBlock, line_rows, text_blocks
+from .lines import HEAD_BYTES, Layout, LineBlock, Parsed, line_rows, text_blocks
 from .paths import is_utf8
 from .rows import MISSING
 
@@ -137,14 +137,21 @@ class _Lines:
         field = rb'"[^"\r\n]*+(?:""[^"\r\n]*+)*+"|[^"\r\n' + one + rb"]*+"
         return re.compile(rb"(?:(?:" + field + rb")(?:" + one + rb"|\r?\n))*+")
 
-    def parse(self, data: bytes) -> dict[str, pa.Array] | None:
+    def parse(self, data: bytes) -> Parsed | None:
         """All lines at once."""
         if b"\0" in data or not is_utf8(data):
             return None
         quoted = b'"' in data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n"))
         if quoted and self._in_order.fullmatch(data) is None:
             return None
+        bad: list[int] = []
+
+        def passed_over(row: Any) -> str:
+            bad.append(row.number - 1)
+            return "skip"
+
         for types in self._types:
+            bad.clear()
             try:
                 # the reader of streams parses here; that of files hands each block to a thread, which takes longer than
                 # a small one does
@@ -153,7 +160,7 @@ class _Lines:
                     read_options=arrow_csv.ReadOptions(
                         column_names=self._fields, block_size=len(data) + 1, use_threads=False
                     ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=passed_over),
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=types,
                         include_columns=list(types),
@@ -164,20 +171,20 @@ class _Lines:
                     table = reader.read_all()
             except pa.ArrowInvalid:
                 continue
-            if table.num_rows != data.count(b"\n"):
+            if table.num_rows + len(bad) != data.count(b"\n"):
                 return None
             arrays = {name: whole(table.column(self._fields[at])) for name, at in self._at.items()}
             # only in the text does an infinity differ from a number too large for a float
             if not any(pa.types.is_floating(one.type) and pc.any(pc.is_inf(one)).as_py() for one in arrays.values()):
-                return arrays
+                return arrays, bad
         return None
 
-    def each(self, lines: list[bytes]) -> tuple[dict[str, pa.Array], list[bool]]:
+    def each(self, lines: list[bytes]) -> Parsed:
         """Lines one by one."""
         found = list(map(self._row, lines))
         rows = [row for row in found if row is not None]
         arrays = {name: pa.array([row[at] for row in rows], pa.utf8()) for name, at in self._at.items()}
-        return arrays, [row is not None for row in found]
+        return arrays, [place for place, row in enumerate(found) if row is None]
 
     def _row(self, line: bytes) -> list[str] | None:
         if b"\0" in line or b"\r" in line or not is_utf8(line):

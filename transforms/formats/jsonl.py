@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from .columns import Columns, RawRows
-from .lines import HEAD_BYTES, Layout, line_rows, read_text, text_blocks
+from .lines import HEAD_BYTES, Layout, Parsed, line_rows, read_text, text_blocks
 from .paths import SourceFileError, is_text, is_utf8
 
 _LF, _CR, _QUOTE, _OPEN, _CLOSE, _BRACKET = 10, 13, 34, 123, 125, 91
@@ -84,7 +84,7 @@ class _Lines:
 
     columns: Columns
 
-    def parse(self, data: bytes) -> dict[str, pa.Array] | None:
+    def parse(self, data: bytes) -> Parsed | None:
         """Lines that each hold one object of the same types."""
         raw = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(raw == _LF)
@@ -114,7 +114,7 @@ class _Lines:
         floats = [array for array in arrays.values() if pa.types.is_floating(array.type)]
         # JSON has no number that is not finite; Python's reader says which spellings count
         finite = (np.isfinite(one.drop_null().to_numpy(zero_copy_only=False)).all() for one in floats)
-        return arrays if all(finite) else None
+        return (arrays, []) if all(finite) else None
 
     def _schema(self, line: bytes) -> pa.Schema | None:
         """The types of the columns in a line; ``None`` if Arrow should not read them."""
@@ -143,12 +143,12 @@ class _Lines:
             fields.append(pa.field(name, kind))
         return pa.schema(fields)
 
-    def each(self, lines: list[bytes]) -> tuple[dict[str, pa.Array], list[bool]]:
+    def each(self, lines: list[bytes]) -> Parsed:
         """Lines one by one."""
         found = [self._row(object_of(line)) for line in lines]
         rows = [row for row in found if row is not None]
         arrays = {name: pa.array([row[at] for row in rows], pa.utf8()) for at, name in enumerate(self.columns.names)}
-        return arrays, [row is not None for row in found]
+        return arrays, [place for place, row in enumerate(found) if row is None]
 
     def _row(self, found: dict[str, Any] | None) -> list[str | None] | None:
         row: list[str | None] = []

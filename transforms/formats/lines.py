@@ -108,11 +108,14 @@ def read_text(stream: BinaryIO, path: str, size: int) -> bytes:
         ) from None
 
 
-#: Columns of lines, one row a line; ``None`` where Arrow's reader may not see one row in each.
-Parse = Callable[[bytes], dict[str, pa.Array] | None]
+#: Columns of the lines that are rows, and the places of the other lines.
+Parsed = tuple[dict[str, pa.Array], list[int]]
 
-#: Columns of the lines that are rows, and whether each line is one, one by one.
-Each = Callable[[list[bytes]], tuple[dict[str, pa.Array], list[bool]]]
+#: Parses lines at once; ``None`` where Arrow's reader may not see one row in each.
+Parse = Callable[[bytes], Parsed | None]
+
+#: Parses lines one by one.
+Each = Callable[[list[bytes]], Parsed]
 
 
 def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each, blank: bytes = b"\r") -> Iterator[RawRows]:
@@ -121,8 +124,8 @@ def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each, blank: byte
         numbers = np.arange(block.first_line, block.first_line + block.lines, dtype=np.int64)
         if not block.data:
             yield RawRows.lost(numbers)
-        elif (columns := parse(block.data)) is not None:
-            yield RawRows(columns, numbers, numbers[:0])
+        elif (parsed := parse(block.data)) is not None:
+            yield _rows(parsed, numbers)
         else:
             lines = block.data.split(b"\n")[:-1]
             kept = [at for at, line in enumerate(lines) if line.strip(blank)]
@@ -133,11 +136,10 @@ def line_rows(blocks: Iterable[LineBlock], parse: Parse, each: Each, blank: byte
 def _halved(data: bytes, numbers: Ints, parse: Parse, each: Each) -> Iterator[RawRows]:
     if not len(numbers):
         return
-    if (columns := parse(data)) is not None:
-        yield RawRows(columns, numbers, np.empty(0, dtype=np.int64))
+    if (parsed := parse(data)) is not None:
+        yield _rows(parsed, numbers)
     elif len(numbers) <= _FEW:
-        columns, good = each([line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]])
-        yield RawRows(columns, numbers[good], numbers[np.logical_not(good)])
+        yield _rows(each([line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]]), numbers)
     else:
         middle = len(data) // 2
         cut = data.find(b"\n", middle) + 1
@@ -145,6 +147,11 @@ def _halved(data: bytes, numbers: Ints, parse: Parse, each: Each) -> Iterator[Ra
         lines = data.count(b"\n", 0, cut)
         yield from _halved(data[:cut], numbers[:lines], parse, each)
         yield from _halved(data[cut:], numbers[lines:], parse, each)
+
+
+def _rows(parsed: Parsed, numbers: Ints) -> RawRows:
+    columns, bad = parsed
+    return RawRows(columns, np.delete(numbers, bad) if bad else numbers, numbers[bad])
 
 
 def _gathered(parts: list[RawRows]) -> Iterator[RawRows]:
