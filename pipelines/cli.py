@@ -96,16 +96,8 @@ def ledger_verify(**given: Any) -> None:
 @ledger.command("export")
 @_LEDGER
 @click.option("-o", "--output", "folder", type=_FILE, required=True, help="Folder to write into.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["parquet", "avro"]),
-    default="parquet",
-    show_default=True,
-    help="Of the files.",
-)
 def ledger_export(**given: Any) -> None:
-    r"""Write the releases and the ledger's entries to files that may be published.
+    r"""Write the audit trail: the log without names of series and without rows, as JSON Lines and Parquet.
 
     The store itself is not to be published: its files and logs may hold draws of noise that lost a race.
 

@@ -41,9 +41,10 @@ class ExitCode(IntEnum):
     FAILURE = 1, "an unexpected failure"
     SETTINGS = 2, "the command line, a settings file, a model or a roster cannot be used"
     REFUSED = 3, "the budget refused a window, or did not allow the query at all"
-    STORE = 4, "the ledger of record cannot be used, or does not fit the job"
+    STORE = 4, "the ledger of record is lost, damaged, older or another one, or does not fit the job: ask a person"
     SOURCE = 5, "the input data could not be read, or no reading of them counts"
     SINK = 6, "the sink, the rejects or standard output could not be written, e.g. because the disk is full"
+    AWAY = 75, "the ledger of record does not answer, is locked or has no room: begin again"
     STOPPED = 130, "stopped before it was done, by Ctrl-C or because a question was not answered by yes"
     PIPE = 141, "what read standard output closed it, as `head` does, before everything was printed"
     TERMINATED = 143, "stopped before it was done, by SIGTERM or SIGHUP"
@@ -181,7 +182,7 @@ def _explained(error: BaseException) -> Failure:
     error, step = _raised_first(error)
     known, kind = _code_of(type(error)), type(error).__name__
     if known is not None:
-        return Failure(known, _STEP.sub("", str(error)), kind, bool(getattr(type(error), "passing", False)))
+        return Failure(known, _STEP.sub("", str(error)), kind, _passes(type(error)))
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
@@ -210,8 +211,14 @@ def _raised_first(error: BaseException) -> tuple[BaseException, str]:
     return error if before is None or type(before) is not type(error) else before, _place(found)
 
 
+def _passes(kind: type) -> bool:
+    return bool(getattr(kind, "passing", False))
+
+
 def _code_of(kind: type) -> ExitCode | None:
     for base in kind.__mro__:
+        if base.__name__ == "StoreError" and _passes(kind):
+            return ExitCode.AWAY
         if base.__module__.startswith(_PACKAGE) and base.__name__ in _CODES:
             return _CODES[base.__name__]
     return None
@@ -242,8 +249,8 @@ def _unwrap(text: str) -> Failure | None:
         code = _code_of(kind) if isinstance(kind, type) else None
         again = found is not None and _STEP.search(match["text"])
         if code is not None and not again:
-            passing = bool(getattr(kind, "passing", False))
-            found = Failure(code, _STEP.sub("", match["text"]).strip(), name, passing)
+            passes = kind is not None and _passes(kind)
+            found = Failure(code, _STEP.sub("", match["text"]).strip(), name, passes)
     if found is not None:
         return found
     step = _STEP.search(text)

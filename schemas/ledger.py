@@ -84,18 +84,9 @@ _ARROW: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "Decision": pa.utf8(),
 }
-_AVRO = {"str": "string", "int": "long", "float": "double", "bool": "boolean", "Decision": "string"}
 
 #: The Arrow form: one row an entry.
 LEDGER_SCHEMA = pa.schema(
     [pa.field(f.name, _ARROW[str(f.type)], nullable=False) for f in fields(LedgerEntry)],
     metadata={"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"},
 )
-
-#: The Avro form: one record an entry.
-LEDGER_AVRO: dict[str, Any] = {
-    "type": "record",
-    "name": "LedgerEntry",
-    "namespace": "quiltstream.v1",
-    "fields": [{"name": f.name, "type": _AVRO[str(f.type)]} for f in fields(LedgerEntry)],
-}

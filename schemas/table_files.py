@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import FileError, is_folder, open_regular, reason, whole_file
-from .ledger import LEDGER_AVRO, LEDGER_SCHEMA
 from .releases import RELEASE_AVRO, RELEASE_SCHEMA, check_released, tidy
 from .slots import format_instant, parse_instant
 
@@ -117,9 +116,6 @@ def _overlapping(packed: Iterable[bytes]) -> list[list[bytes]]:
 
 #: Releases, by window and key; the release id names a row.
 RELEASES = RowForm(RELEASE_SCHEMA, RELEASE_AVRO, ("window_start", "window_stop", "key"), "release_id")
-
-#: Ledger entries, by domain and place in its account.
-ENTRIES = RowForm(LEDGER_SCHEMA, LEDGER_AVRO, ("domain", "sequence"), "entry_id")
 
 
 def in_one(table: pa.Table) -> Parts:

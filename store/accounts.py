@@ -130,9 +130,6 @@ def check_loss(domain: DomainSpec, said: float, found: float) -> None:
     """Hold the loss that the entries say against that of the core.
 
     After another belief has joined or followed, the loss before is kept where it was larger.
-
-    Raises:
-        StoreDamaged: they differ.
     """
     if not same_loss(said, found) and not (domain.changes and said > found):
         raise damaged(f"domain {domain.name!r}", f"says that {said!r} is lost, and its charges cost {found!r}")

@@ -64,9 +64,6 @@ class StoreAddress:
         store_id: random name of the one ledger that may be there; ``None`` while it is not known. It travels to the
             workers with the URL: a ledger of another name, or none, is an error wherever the address is opened. It is
             no part of the place: addresses of one place are equal.
-
-    Raises:
-        AddressError: the URL cannot be read, or names a database that cannot hold a ledger.
     """
 
     url: str
@@ -93,12 +90,7 @@ class StoreAddress:
         return _parsed(self.url).drivername == "sqlite"
 
     def resolve(self) -> URL:
-        """The URL to connect to, filled in from this process's environment and files.
-
-        Raises:
-            AddressUnset: variables are not set.
-            AddressError: the password's file cannot be read, or the path is relative.
-        """
+        """The URL to connect to, filled in from this process's environment and files."""
         from sqlalchemy.engine import URL  # noqa: PLC0415 - see above
 
         parsed = _parsed(self.url)
@@ -124,11 +116,7 @@ class StoreAddress:
         return URL.create(parsed.drivername, **names, password=password, port=parsed.port, query=query)
 
     def check_driver(self) -> None:
-        """Refuse to connect where the database's driver is not installed.
-
-        Raises:
-            AddressError: the driver is missing.
-        """
+        """Refuse to connect where the database's driver is not installed."""
         if not self.is_sqlite and importlib.util.find_spec("psycopg") is None:
             raise AddressError(
                 "ledger: PostgreSQL needs the driver psycopg, which is not installed here; "

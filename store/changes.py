@@ -15,24 +15,21 @@ Each function that changes something runs inside a transaction that holds the do
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import belief_from_dict
-from ..schemas.digests import canonical_json
 from ..schemas.model_file import hash_of_series
 from ..schemas.states import StateSpace
 from .accounts import admitted_end, loss_of, loss_of_spans, priced
-from .codec import change_body, now_us, plain
-from .database import Writing
+from .codec import change_body, now_us, packed, plain, unpacked
 from .domain import Blobs, Domain, Query
 from .errors import BudgetRefused, StoreError
 from .specs import BeliefChange, DomainSpec
+from .transactions import Writing
 
 ESTIMATED = "model-estimated"
 LOST = "history-lost"
@@ -87,18 +84,13 @@ def _note(writing: Writing, held: Domain, changes: Iterable[BeliefChange]) -> No
     for number, (old, new) in enumerate(zip(held.spec.changes, changes, strict=True)):
         body, blob = change_body(new)
         if (body, blob) != change_body(old):
-            said = {"number": number, "given_model": new.given_model}
-            writing.add(held, f"belief/{held.seq + 1}", said, blob)
+            writing.add(held, f"belief/{held.seq + 1}", {"number": number, "change": body}, blob)
 
 
 def change_belief(writing: Writing, held: Domain, change: BeliefChange, blobs: Blobs) -> Changed:
     """Add another belief to a domain's, or let it follow them, if the budget allows it (theory section 4, item 5).
 
     Saying the same twice changes nothing.
-
-    Raises:
-        BudgetRefused: what is charged or promised would pass the budget; nothing was changed.
-        StoreError: the belief cannot be priced, or its slot lies before an earlier change.
     """
     change = replace(change, belief=plain(change.belief))
     if not change.given_model and change.series_hashes:
@@ -131,12 +123,7 @@ def change_belief(writing: Writing, held: Domain, change: BeliefChange, blobs: B
 
 
 def priced_change(held: Domain, change: BeliefChange) -> Changed:
-    """What a change does to the account, if the budget allows it; nothing, if it is on record.
-
-    Raises:
-        BudgetRefused: the budget does not.
-        StoreError: it cannot be priced.
-    """
+    """What a change does to the account, if the budget allows it; nothing, if it is on record."""
     domain, spans, reserved = held.spec, held.spans(), held.reserved
     change = replace(change, belief=plain(change.belief))
     before = loss_of_spans(domain, spans)
@@ -171,23 +158,19 @@ def note_estimate(writing: Writing, held: Domain, query: str, estimated: Estimat
     """Put the model that a job estimated for a query on record; shown of it is only what may be published."""
     model = plain(estimated.model)
     told = {"model_id": model.get("model_id"), "method": model.get("provenance", {}).get("method")}
-    decide(writing, held, ESTIMATED, new=told, query=query, blob=zlib.compress(canonical_json(model).encode()))
+    decide(writing, held, ESTIMATED, new=told, query=query, blob=packed(model))
 
 
 def estimated_model(held: Domain | None, query: str) -> dict[str, Any] | None:
     """The model that a job estimated for a query; ``None`` if none is on record."""
     for one in () if held is None else held.decisions:
         if one.kind == ESTIMATED and one.query == query and one.blob is not None:
-            return json.loads(zlib.decompress(one.blob))
+            return unpacked(one.blob)
     return None
 
 
 def raise_budget(writing: Writing, held: Domain, budget: float) -> None:
-    """Raise a domain's budget.
-
-    Raises:
-        StoreError: the new budget is not above the one in force.
-    """
+    """Raise a domain's budget."""
     old = held.spec.budget
     if not (math.isfinite(budget) and budget > old):
         raise StoreError(

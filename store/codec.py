@@ -48,18 +48,29 @@ def scale_text(scale: Fraction) -> str:
     return f"{scale.numerator}/{scale.denominator}"
 
 
-def domain_body(domain: DomainSpec) -> dict[str, Any]:
-    """What is written of a domain."""
-    return domain.frozen_fields() | {"budget": domain.budget}
+def packed(value: Any) -> bytes:
+    """Plain data, compressed: what may not be shown with a row's body."""
+    return zlib.compress(canonical_json(value).encode())
 
 
-def domain_of(name: str, body: dict[str, Any]) -> DomainSpec:
+def unpacked(blob: bytes | None) -> Any:
+    """The inverse of :func:`packed`."""
+    return json.loads(zlib.decompress(blob or b""))
+
+
+def domain_body(domain: DomainSpec) -> tuple[dict[str, Any], bytes]:
+    """What is written of a domain, and its blob: the belief may hold statistics of a history."""
+    body = domain.frozen_fields() | {"budget": domain.budget}
+    return body, packed(body.pop("belief"))
+
+
+def domain_of(name: str, body: dict[str, Any], blob: bytes | None) -> DomainSpec:
     """The inverse of :func:`domain_body`."""
     return DomainSpec(
         name=name,
         grid=body["slots"],
         states=body["states"],
-        belief=body["belief"],
+        belief=unpacked(blob),
         model_id=body["model_id"],
         guarantee=body["guarantee"],
         budget=float(body["budget"]),
@@ -111,19 +122,15 @@ def query_of(domain: str, name: str, body: dict[str, Any]) -> QuerySpec:
 
 
 def change_body(change: BeliefChange) -> tuple[dict[str, Any], bytes]:
-    """What is written of a change of belief, and its blob: hashes of names of series can be guessed from names."""
+    """What is written of a change of belief, and its blob: hashes of series can be guessed from their names."""
     body = asdict(change)
-    return body, zlib.compress(canonical_json(body.pop("series_hashes")).encode())
+    return body, packed({name: body.pop(name) for name in ("belief", "series_hashes")})
 
 
 def change_of(body: dict[str, Any], blob: bytes | None) -> BeliefChange:
     """The inverse of :func:`change_body`."""
-    return BeliefChange(**body, series_hashes=hashes_of(blob))
-
-
-def hashes_of(blob: bytes | None) -> tuple[str, ...]:
-    """The hashes of series in a blob."""
-    return () if blob is None else tuple(json.loads(zlib.decompress(blob)))
+    hidden = unpacked(blob)
+    return BeliefChange(**body, belief=hidden["belief"], series_hashes=tuple(hidden["series_hashes"]))
 
 
 Entries = Iterable[tuple[str, str | None]]
@@ -134,7 +141,7 @@ def delta_bytes(before: Roster | None, after: Roster) -> bytes:
     """What a roster has that the one before it had not, and the other way round, compressed."""
     old, new = set(() if before is None else before.entries), set(after.entries)
     changed = {"joined": _sorted(new - old), "left": _sorted(old - new)}
-    return zlib.compress(canonical_json(changed).encode())
+    return packed(changed)
 
 
 def _sorted(entries: Entries) -> list[tuple[str, str | None]]:
@@ -143,7 +150,7 @@ def _sorted(entries: Entries) -> list[tuple[str, str | None]]:
 
 def after_delta(before: Roster, delta: bytes) -> tuple[Roster, list[str]]:
     """The roster that a delta makes of the one before it, and the series that joined, in the order of their names."""
-    changed = json.loads(zlib.decompress(delta))
+    changed = unpacked(delta)
     joined = [(name, group) for name, group in changed["joined"]]
     left = {(name, group) for name, group in changed["left"]}
     kept = before.entries if not left else [pair for pair in before.entries if pair not in left]
@@ -184,11 +191,7 @@ def block_bytes(block: NoisyBlock, *, with_totals: bool) -> bytes:
 
 
 def block_from_bytes(data: bytes, completeness: str) -> NoisyBlock:
-    """The inverse of :func:`block_bytes`; totals that are not public come back as 0.
-
-    Raises:
-        StoreDamaged: it is no block.
-    """
+    """The inverse of :func:`block_bytes`; totals that are not public come back as 0."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(data), options=_ONE_THREAD) as reader:
             batch = next(iter(reader))

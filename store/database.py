@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection, Engine
 from . import files
 from .address import Seen, StoreAddress, replaced, seen_of
 from .codec import library_version, now_us
-from .domain import Blobs, Domain
+from .domain import Domain
 from .engines import (
     NOTHING,
     STOPS,
@@ -50,10 +50,10 @@ from .errors import (
     StoreReplaced,
     StoreStandby,
     StoreUnavailable,
-    UnknownNameError,
 )
-from .log import APPEND, BEGIN, BLOBS, HEAD, LOCKED, MOVE, ROWS, VERSION, Chain, Root, damaged, digest_of, heads, log
+from .log import APPEND, BEGIN, BLOBS, HEAD, LOCKED, ROWS, VERSION, Chain, Root, damaged, digest_of, heads, log
 from .log import metadata as tables
+from .transactions import Look, Writing
 
 #: Blobs read in one statement: SQLite takes at least 999 parameters.
 _MOST_BLOBS = 500
@@ -86,7 +86,7 @@ class Database:
         self._path: Path | None = None
         self._busy = False
         self._ready = False
-        self._whole: tuple[int, int] | None = None  # of a file that is read only, as it was when it was opened
+        self._fixed = False  # of a file on a disk that is mounted read-only: it is looked at only
 
     # opening
 
@@ -100,11 +100,6 @@ class Database:
 
         Returns:
             The name of the ledger.
-
-        Raises:
-            StoreMissing: there is none, and none was known or is to be made.
-            StoreReplaced: another ledger is there, or none although one is expected.
-            StoreError: the ledger cannot be used; the subclass says why.
         """
         with self.lock:
             if not self._ready:
@@ -184,7 +179,6 @@ class Database:
         misplaced = files.misplaced(files.target_of(path), files.mounts())
         if misplaced is not None:
             raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
-        immutable = False
         try:
             absent, sign = files.absence(path)
             if absent:
@@ -194,11 +188,11 @@ class Database:
             files.check_usable(path)
             self._check_names(path)
         except OSError as error:
-            self._whole = files.whole(path) if error.errno == errno.EROFS and not create else None
-            immutable = self._whole is not None
-            if not immutable:
+            # what is in the log can be read only where it can be written
+            self._fixed = error.errno == errno.EROFS and not create and files.is_whole(path)
+            if not self._fixed:
                 raise self._unusable(error) from None
-        self._engine = sqlite_engine(path, self._wait, immutable=immutable)
+        self._engine = sqlite_engine(path, self._wait, immutable=self._fixed)
         self._file = files.identity(path)
 
     def _password_now(self) -> str | None:
@@ -271,18 +265,12 @@ class Database:
         """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
         if self._file is None or self._path is None:
             return None
-        changed = files.change(self._path, self._file)
-        # its folder may be writable by another mount, and SQLite looks for no lock and no log of what it reads as fixed
-        if changed is None and self._whole not in (None, files.whole(self._path)):
-            return _WRITTEN
-        return changed
+        return files.change(self._path, self._file)
 
     def _require(self) -> Engine:
         if self._engine is None:
             raise StoreUnavailable(f"ledger {self.address}: it is not open")
         changed = self.change()
-        if changed == _WRITTEN:
-            raise StoreReadOnly(f"ledger {self.address}: {_WRITTEN}; {NOTHING}")
         if changed is not None:
             # the open connection would go on writing to a file that no other process sees
             raise self._replaced(changed)
@@ -299,8 +287,6 @@ class Database:
             yield
         except BaseException as error:
             known = explained(error, self.address)
-            if isinstance(error, Exception) and self.change() == _WRITTEN:
-                known = StoreReadOnly(f"ledger {self.address}: {_WRITTEN}; {NOTHING}")  # pages of two moments
             if isinstance(known, StoreStandby):
                 # the address may lead to the primary by now, and an open connection does not
                 self.disconnect()
@@ -351,7 +337,7 @@ class Database:
 
         It is committed durably, or all undone; what was added to a chain is forgotten then.
         """
-        if self._whole is not None:
+        if self._fixed:
             raise StoreReadOnly(
                 f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {STOPS}"
             )
@@ -401,12 +387,7 @@ class Database:
         return found if isinstance(found, Domain) else None
 
     def chain(self, connection: Connection, name: str, *, lock: bool = False) -> Chain | None:
-        """What is on record under a name; ``None`` if nothing is. PostgreSQL locks the head, SQLite the whole ledger.
-
-        Raises:
-            StoreReplaced: it is of another ledger, or of an older copy of this one.
-            StoreDamaged: its rows are not those that were written.
-        """
+        """What is on record under a name; ``None`` if nothing is. PostgreSQL locks the head, SQLite the ledger."""
         # before the look: other connections of the process see more meanwhile
         seen, digest = self.seen.get(name, (0, b""))
         row = connection.execute(LOCKED if lock else HEAD, {"name": name}).first()
@@ -475,11 +456,7 @@ class Database:
         return None
 
     def blobs(self, connection: Connection, name: str, wanted: Mapping[int, str]) -> dict[int, bytes]:
-        """Blobs of a domain by the numbers of their rows, held against their digests.
-
-        Raises:
-            StoreDamaged: one is not what was written, or is missing.
-        """
+        """Blobs of a domain by the numbers of their rows, held against their digests."""
         numbers, found = list(wanted), dict[int, Any]()
         for at in range(0, len(numbers), _MOST_BLOBS):
             asked = {"name": name, "numbers": numbers[at : at + _MOST_BLOBS]}
@@ -490,107 +467,6 @@ class Database:
                 what = "is missing" if blob is None else "is not what was written"
                 raise damaged(f"domain {name!r}: what row {number} holds", what)
         return found
-
-
-class Look:
-    """A transaction: the record as it is now."""
-
-    def __init__(self, database: Database, connection: Connection) -> None:
-        self.connection = connection
-        self._database = database
-
-    @property
-    def root(self) -> Root:
-        """The ledger's own log."""
-        return self._database.root(self.connection)
-
-    def domain(self, name: str) -> Domain | None:
-        """A domain; ``None`` if it is not on record."""
-        return self._database.domain(self.connection, name)
-
-    def known(self, name: str) -> Domain:
-        """A domain that is on record.
-
-        Raises:
-            UnknownNameError: there is no such domain.
-        """
-        found = self.domain(name)
-        if found is None:
-            known = ", ".join(sorted(self.root.domains)) or "no domain yet"
-            raise UnknownNameError(f"domain {name!r} is not on record in this ledger; it has {known}")
-        return found
-
-    def blobs(self, name: str) -> Blobs:
-        """What reads blobs of a domain."""
-        return lambda wanted: self._database.blobs(self.connection, name, wanted)
-
-
-class Writing(Look):
-    """A transaction that adds rows to domains whose heads it has locked."""
-
-    def __init__(self, database: Database, connection: Connection, names: tuple[str, ...]) -> None:
-        super().__init__(database, connection)
-        self._rows: list[dict[str, Any]] = []
-        self._locked = {name: database.chain(connection, name, lock=True) for name in sorted(names)}
-        # with how many rows each had then
-        self._held = {name: (one, one.seq) for name, one in self._locked.items() if one is not None}
-
-    @property
-    def root(self) -> Root:
-        """The ledger's own log."""
-        found = self._held.get("")
-        return super().root if found is None else found[0]  # pyright: ignore[reportReturnType] - the one without a name
-
-    def domain(self, name: str) -> Domain | None:
-        """A domain, as it is with what was added; ``None`` if it is not on record."""
-        found = self._held.get(name)
-        if found is None:
-            return None if name in self._locked else super().domain(name)
-        return found[0]  # pyright: ignore[reportReturnType] - one with a name
-
-    def begin(self, name: str) -> Domain:
-        """A domain that nothing is on record of: the ledger's own head is locked, so no other job makes it."""
-        made = Domain(name, self.root.store_id)
-        self._held[name] = made, 0
-        self.add(self.root, f"domain/{name}", {"at": now_us()})
-        return made
-
-    def add(self, chain: Chain, key: str, body: dict[str, Any], blob: bytes | None = None) -> None:
-        """Append a row."""
-        self._rows.append(chain.add(key, body, blob))
-
-    def flush(self) -> None:
-        """Write everything."""
-        if self._rows:
-            self.connection.execute(APPEND, self._rows)
-        for chain, before in self._held.values():
-            if not before:
-                self.connection.execute(BEGIN, chain.row)
-            elif chain.seq != before:
-                values = {"name": chain.name, "to": chain.seq, "becomes": chain.digest}
-                self.connection.execute(MOVE, values)
-
-    def undo(self) -> None:
-        """Take everything back that was added."""
-        self.forget()
-        self._rows, self._held = [], {}
-
-    def forget(self) -> None:
-        """Forget chains that are ahead of the record."""
-        for name, (chain, before) in self._held.items():
-            if chain.seq != before:
-                self._database.forget(name)
-
-    def keep(self) -> None:
-        """What was added is on record now."""
-        for name, (chain, _) in self._held.items():
-            self._database.adopt(name, chain)
-
-
-_WRITTEN = (
-    "its disk is mounted read-only here, and a job writes to it by another mount, so what is read is of no one moment; "
-    "read it where it can be written, or read a copy that `quiltstream ledger backup` makes there"
-)
 
 
 def _password_in(url: sa.URL) -> str | None:
@@ -628,11 +504,7 @@ def _check_schema(connection: Connection, address: StoreAddress) -> None:
 
 
 def check_rights(connection: Connection, address: StoreAddress) -> None:
-    """See that this user may do at a server what a job does.
-
-    Raises:
-        StoreReadOnly: a right is missing.
-    """
+    """See that this user may do at a server what a job does."""
     asked = {f"{right} ON {table.name}": (table.name, right) for table in (heads, log) for right in _RIGHTS[table]}
     found = connection.execute(sa.select(*(sa.func.has_table_privilege(*one) for one in asked.values()))).one()
     missing = [name for name, has in zip(asked, found, strict=True) if not has]

@@ -19,7 +19,7 @@ from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid, Window
 from .accounts import ledger_of, loss_of, priced
-from .codec import after_delta, change_of, domain_of, hashes_of, query_of
+from .codec import after_delta, change_of, domain_of, query_of
 from .errors import UnknownNameError
 from .log import MARK, Chain, damaged
 from .specs import TRANSITIONS, BlockKey, DomainSpec, QuerySpec, Registration, RosterVersion
@@ -176,11 +176,7 @@ class Domain(Chain):
         return max(self._lost, self._changed_loss)
 
     def query(self, name: str) -> Query:
-        """A query that is on record.
-
-        Raises:
-            UnknownNameError: there is none of that name.
-        """
+        """A query that is on record."""
         found = self.queries.get(name)
         if found is None:
             raise unknown_query(self.name, name)
@@ -200,10 +196,10 @@ class Domain(Chain):
         }[kind]
         taken(rest, body, blob)
 
-    def _take_domain(self, _: str, body: dict[str, Any], __: bytes | None) -> None:
+    def _take_domain(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
         if not self.is_new:
             raise damaged(self.said, "has two first rows")
-        self._spec = domain_of(self.name, body)
+        self._spec = domain_of(self.name, body, blob)
         self.budgets.append(self._spec.budget)
 
     def _take_query(self, name: str, body: dict[str, Any], _: bytes | None) -> None:
@@ -302,9 +298,8 @@ class Domain(Chain):
         return self._priced(self._promises_until(query, stop))
 
     def _take_belief(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
-        changes, number = list(self.spec.changes), body["number"]
-        known = {"given_model": body["given_model"], "series_hashes": hashes_of(blob)}
-        changes[number] = replace(changes[number], **known)
+        changes = list(self.spec.changes)
+        changes[body["number"]] = change_of(body["change"], blob)
         self._spec = replace(self.spec, changes=tuple(changes))
         for query in self.queries.values():
             query.made = None

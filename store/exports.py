@@ -1,10 +1,8 @@
-"""Released rows of recorded blocks, and files of what may be published: these rows and the ledger's entries.
-
-Files are written as the sink's are, so the export of a query has the bytes of its sink.
-"""
+"""Released rows of recorded blocks, and files: the log without blobs, and backups."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable
@@ -15,16 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlalchemy.engine import Connection
 
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, project_to_total
 from ..schemas import files
+from ..schemas.digests import canonical_json
 from ..schemas.releases import release_batch
-from ..schemas.settings.connectors import FileFormat
 from ..schemas.slots import SlotGrid
-from ..schemas.table_files import RowForm, in_one, write_stream
 from .address import StoreAddress
 from .errors import BlockError, ExportError
 from .files import BESIDE
+from .log import Chain, pages
 from .specs import NoisyBlock, Record, Registration, classes_of, layout_of, total_is_public
 
 
@@ -68,9 +68,6 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
     Returns:
         One row a key, of ``RELEASE_SCHEMA``: the noisy counts, and where the total is public their projection onto
         non-negative counts with that total, class of slots by class of slots.
-
-    Raises:
-        BlockError: the window was refused, so it has no rows.
     """
     block = record.block
     if block is None:
@@ -110,18 +107,10 @@ def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.f
     return project_to_total(each, each.sum(axis=1)).reshape(block.counts.shape)
 
 
-_FORMATS: dict[str, FileFormat] = {".parquet": "parquet", ".avro": "avro", ".jsonl": "jsonl"}
-
-
 def back_up(
     target: Path, address: StoreAddress, opened: Callable[[], AbstractContextManager[Any]], check: Callable[[], None]
 ) -> None:
-    """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running.
-
-    Raises:
-        ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
-        StoreError: by ``check``, which is called before anything is written.
-    """
+    """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running."""
     if not address.is_sqlite:
         raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
     for path in (f"{target}{end}" for end in ("", *BESIDE)):  # SQLite would play a log beside it into it
@@ -144,9 +133,6 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
     """An empty file to write to, which gets its name when the block ends without an error.
 
     A private one is a new ledger, for its owner alone, and never replaces a file.
-
-    Raises:
-        ExportError: the file or its folder cannot be written.
     """
     try:
         with files.whole_file(path, private=private, new=private) as part:
@@ -159,16 +145,25 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
         ) from None
 
 
-def export(path: Path, batches: Iterable[pa.RecordBatch], form: RowForm) -> int:
-    """Write ledger entries or released rows; the suffix chooses Parquet, Avro or JSON lines. Returns how many.
+#: The columns of an exported log.
+LOG_SCHEMA = pa.schema([("domain", pa.utf8()), ("seq", pa.int64()), ("key", pa.utf8()), ("body", pa.utf8()),
+                        ("digest", pa.utf8())])  # fmt: skip
 
-    Raises:
-        ExportError: another suffix, or the file cannot be written.
-    """
-    format_ = _FORMATS.get(path.suffix)
-    if format_ is None:
-        raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .parquet, .avro or .jsonl")
-    table = form.sorted(form.table(batches))
+
+def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
+    """Write the rows of some domains, each with the digest of all up to it, as far as it is known; how many."""
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
+    rows = [
+        {"domain": chain.name, "seq": row.seq, "key": row.key, "body": row.body, "digest": chain.digest_at(row.seq)}
+        for chain in chains
+        for row in pages(connection, chain.name, chain.seq)
+    ]
+    table = pa.Table.from_pylist(rows, schema=LOG_SCHEMA)
     with whole_file(path) as part, part.open("wb") as file:
-        write_stream(file, format_, in_one(table), form)
-    return table.num_rows
+        if path.suffix == ".parquet":
+            pq.write_table(table, file, compression="zstd")
+        else:
+            told = (canonical_json({**row, "body": json.loads(row["body"])}) for row in rows)
+            file.writelines(f"{one}\n".encode() for one in told)
+    return len(rows)

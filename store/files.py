@@ -65,11 +65,7 @@ def change(path: Path, opened: Identity) -> str | None:
 
 
 def absence(path: Path) -> tuple[bool, str | None]:
-    """Whether no ledger is at a path, or the empty file of one; and signs that one was there, in words.
-
-    Raises:
-        OSError: the path cannot be looked at.
-    """
+    """Whether no ledger is at a path, or the empty file of one; and signs that one was there, in words."""
     try:
         return (False, None) if path.stat().st_size else (True, EMPTY)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,17 +75,10 @@ def absence(path: Path) -> tuple[bool, str | None]:
         return True, None
 
 
-def whole(path: Path) -> tuple[int, int] | None:
-    """Size and last change, ns, of a ledger that is all in its file; ``None`` for one with something in its log.
-
-    What is in the log can be read only where it can be written.
-    """
+def is_whole(path: Path) -> bool:
+    """Whether a ledger is all in its file, with nothing in its log."""
     log = log_of(path)
-    with suppress(OSError):
-        found = path.stat()
-        if path.is_file() and not (log.exists() and log.stat().st_size):
-            return found.st_size, found.st_mtime_ns
-    return None
+    return path.is_file() and not (log.exists() and log.stat().st_size)
 
 
 def check_usable(path: Path) -> None:
@@ -97,9 +86,6 @@ def check_usable(path: Path) -> None:
 
     It is not opened: to close it again would drop all locks that connections of this process hold on it, and the next
     process to close the ledger would take the log away that they still write to.
-
-    Raises:
-        OSError: it may not.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -117,9 +103,6 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
         fill: makes the tables in a file, with nothing left in a log, and closes it.
         over: replace what is there, with the log beside it, if this holds. No other process makes one meanwhile. A
             symbolic link stays, and what it leads to is replaced.
-
-    Raises:
-        OSError: it cannot be made there.
     """
     if over is not None:
         path = target_of(path)

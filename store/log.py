@@ -21,9 +21,11 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from ..schemas.digests import canonical_json
 from .errors import StoreDamaged
@@ -84,7 +86,7 @@ HEAD = sa.select(heads).where(heads.c.domain == sa.bindparam("name"))
 LOCKED = HEAD.with_for_update()
 
 #: Blobs that are read with their rows: those of beliefs, which are few.
-_SMALL = sa.case((sa.or_(log.c.key.like("decision/%"), log.c.key.like("belief/%")), log.c.blob))
+_SMALL = sa.case((sa.or_(log.c.key == "domain", log.c.key.like("decision/%"), log.c.key.like("belief/%")), log.c.blob))
 
 ROWS = (
     sa.select(log.c.seq, log.c.key, log.c.body, _SMALL)
@@ -104,6 +106,13 @@ MOVE = (
 )
 
 
+def pages(connection: Connection, name: str, last: int, after: int = 0) -> Iterator[Any]:
+    """The rows of a domain up to a number, with few of them in memory."""
+    while rows := connection.execute(ROWS, {"name": name, "after": after, "last": last}).all():
+        yield from rows
+        after = rows[-1][0]
+
+
 class Head(NamedTuple):
     """What was on record of a domain at a moment: so many rows, and one digest of all of them.
 
@@ -119,11 +128,7 @@ class Head(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of ``str``.
-
-        Raises:
-            ValueError: the text is no head.
-        """
+        """The inverse of ``str``."""
         number, _, digest = text.strip().lower().partition(".")
         whole = number.isascii() and number.isdigit() and len(number) < 19 and len(digest) == 2 * _DIGEST  # noqa: PLR2004 - below 2**63
         if not whole or not set(digest) <= set("0123456789abcdef"):
@@ -193,12 +198,12 @@ class Chain:
         """Whether the chain has a digest at a row."""
         return 0 < seq <= self.seq and bytes(self._digests[(seq - 1) * _DIGEST : seq * _DIGEST]) == digest
 
-    def take(self, seq: int, key: str, text: str, blob: bytes | None) -> None:
-        """Enter the next row.
+    def digest_at(self, seq: int) -> str:
+        """The digest at a row, hexadecimal."""
+        return self._digests[(seq - 1) * _DIGEST : seq * _DIGEST].hex()
 
-        Raises:
-            StoreDamaged: it is not the next one, or says what no row says here.
-        """
+    def take(self, seq: int, key: str, text: str, blob: bytes | None) -> None:
+        """Enter the next row."""
         if seq != self.seq + 1:
             raise damaged(self.said, f"has no row {self.seq + 1}")
         self.seq, self.digest = seq, link(self.digest, seq, key, text)

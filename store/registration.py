@@ -38,10 +38,10 @@ from ..schemas.slots import SlotGrid
 from .accounts import admitted_end, loss_of, priced
 from .changes import decide, know
 from .codec import delta_bytes, domain_body, now_us, plain, query_body
-from .database import Look, Writing
 from .domain import SAME_VALUES, SHARING, Blobs, Domain, Query
 from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, SharedSeries, StoreError
 from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference, roster_text
+from .transactions import Look, Writing
 
 _INT64 = 2**63 - 1
 
@@ -110,7 +110,7 @@ class Registrar:
         held = self.writing.domain(domain.name)
         if held is None:
             held = self.writing.begin(domain.name)
-            self.writing.add(held, "domain", domain_body(domain))
+            self.writing.add(held, "domain", *domain_body(domain))
         domain = self._of_same_values(domain, query.name)
         recorded, known_by_job = held.spec, (plain(domain.belief), domain.model_id)
         # the first where it is none of them, so that the difference is found

@@ -256,11 +256,7 @@ class QuerySpec:
         return tuple(sorted(map(int, self.header.get(LENGTHS, ()))))
 
     def of_length(self, slots: int) -> QuerySpec:
-        """The query as windows of a length have it: with their noise alone.
-
-        Raises:
-            ValueError: other lengths have noise of their own, and this one has none.
-        """
+        """The query as windows of a length have it: with their noise alone."""
         if LENGTHS not in self.header:
             return self
         own = self.header[LENGTHS].get(str(slots))
@@ -568,11 +564,7 @@ def layout_of(registration: Registration, window: Window) -> Layout:
 
 
 def classes_of(registration: Registration) -> SlotClasses:
-    """The classes of slots for which a query of record has histograms, by the wall clock of its domain's readings.
-
-    Raises:
-        StoreError: it names classes that are unknown here.
-    """
+    """The classes of slots for which a query of record has histograms, by the wall clock of its domain's readings."""
     query = registration.query
     try:
         return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
@@ -581,11 +573,7 @@ def classes_of(registration: Registration) -> SlotClasses:
 
 
 def bins_of(registration: Registration) -> StateSpace:
-    """The bins of a query of record: the states of its domain, or unions of them.
-
-    Raises:
-        StoreError: they are no unions of its domain's states.
-    """
+    """The bins of a query of record: the states of its domain, or unions of them."""
     query, states = registration.query, StateSpace.from_dict(registration.domain.states)
     if query.bins is None:
         return states

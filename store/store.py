@@ -13,31 +13,27 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
-from ..schemas.ledger import LEDGER_SCHEMA, LedgerEntry
+from ..schemas.ledger import LedgerEntry
 from ..schemas.releases import COMPLETENESS, release_ids
 from ..schemas.slots import SlotGrid, Window
-from ..schemas.table_files import ENTRIES, RELEASES
 from . import answers, changes, exports, verification
 from .address import StoreAddress
 from .answers import Charged, DomainSummary
 from .changes import Changed, Estimated, SourceId
 from .codec import block_from_bytes
-from .database import Database, Look, borrow, check_rights, give_back
+from .database import Database, borrow, check_rights, give_back
 from .domain import Blobs, Domain, Query, unknown_query, windows_from
-from .engines import DAMAGED
-from .errors import StoreDamaged, StoreMissing, UnknownNameError
+from .errors import StoreMissing
 from .exports import has_keys, rows_of
 from .log import Head, damaged, heads
 from .publishing import Publisher, check_drafts, check_windows
 from .registration import Others, Registrar, Sharing, check_apart, left_alone, sharings
 from .specs import BeliefChange, BlockKey, BlockToPublish, DomainSpec, QuerySpec, Record, Registration, layout_of
-
-#: Largest SQLite file that is read through for damage before a job starts, in bytes; it takes about a second.
-_CHECKED_BYTES = 2**28
+from .transactions import Look
 
 #: Blocks, and windows, that are looked at in one short transaction: a slow reader blocks no writer.
 PAGE, _WINDOWS = 64, 4_096
@@ -116,7 +112,6 @@ class Store:
     def _register(
         self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None, *, keep: bool
     ) -> Registration:
-        self.check()
         database = self._database()
         with database.reading() as look:
             known = look.domain(domain.name)
@@ -436,42 +431,17 @@ class Store:
             return verification.verify(look.connection, expected or {})
 
     def check_rows(self) -> None:
-        """Read everything as :meth:`verify` does, but price no account, which is what takes long.
-
-        Raises:
-            StoreDamaged: something is not as it was written; the first such thing is named.
-        """
+        """Read everything as :meth:`verify` does, but price no account, which is what takes long."""
         with self._look() as look:
             verification.check_rows(look.connection)
 
     def check_blocks(self, domain: str) -> None:
-        """Read all blocks of a domain for damage.
-
-        Raises:
-            StoreDamaged: a block was changed or removed.
-        """
+        """Read all blocks of a domain for damage."""
         with self._look() as look:
             held = look.known(domain)
             digests = {one.seq: one.digest for query in held.queries.values() for one in query.blocks.values()}
             for at in range(0, len(digests), PAGE):
                 look.blobs(domain)(dict(islice(digests.items(), at, at + PAGE)))
-
-    def check(self) -> None:
-        """Read an SQLite file through for damage, if it is not very large; a server looks after its own files.
-
-        Raises:
-            StoreDamaged: the file is damaged.
-        """
-        database = self._database()
-        if not self._address.is_sqlite:
-            return
-        path = Path(self._address.resolve().database or "")
-        if path.stat().st_size > _CHECKED_BYTES:
-            return
-        with database.raw_sqlite() as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found is None or found[0] != "ok":
-            raise StoreDamaged(f"ledger {self._address}: {DAMAGED}")
 
     def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
@@ -499,36 +469,14 @@ class Store:
             else:
                 trial.commit()
 
-    def export(
-        self,
-        path: Path | str,
-        what: Literal["ledger", "releases"] = "ledger",
-        *,
-        domain: str | None = None,
-        query: str | None = None,
-    ) -> int:
-        """Write entries or released rows to a file whose suffix is its format: ``.parquet``, ``.avro`` or ``.jsonl``.
+    def export(self, path: Path | str) -> int:
+        """Write the whole log without blobs, the audit trail, to a file whose suffix is its format; how many rows.
 
-        Returns:
-            How many rows were written.
-
-        Raises:
-            ExportError: another suffix, or the file cannot be written.
-            UnknownNameError: there is no such domain or query.
-            ValueError: ``what`` is neither.
+        ``.jsonl`` or ``.parquet``: ``domain``, ``seq``, ``key``, ``body`` (JSON), and ``digest``, hexadecimal, of the
+        domain's log up to the row.
         """
-        if what not in ("ledger", "releases"):
-            raise ValueError(f"what is {what!r}, but must be 'ledger' or 'releases': name one")
-        known = self.queries()
-        names = [pair for pair in known if domain in (None, pair[0]) and query in (None, pair[1])]
-        if not names and (domain, query) != (None, None):
-            asked = " of ".join(f"{kind} {name!r}" for kind, name in (("query", query), ("domain", domain)) if name)
-            held = ", ".join(map("/".join, known)) or "no query yet"
-            raise UnknownNameError(f"{asked} is not on record in this ledger; it has {held}")
-        if what == "ledger":
-            chosen = [entry.to_dict() for entry in self.entries(domain) if query in (None, entry.query)]
-            return exports.export(Path(path), [pa.RecordBatch.from_pylist(chosen, schema=LEDGER_SCHEMA)], ENTRIES)
-        return exports.export(Path(path), (batch for pair in names for batch in self.releases(*pair)), RELEASES)
+        with self._look() as look:
+            return exports.export(Path(path), look.connection, [look.root, *map(look.known, sorted(look.root.domains))])
 
     def backup(self, path: Path | str) -> None:
         """Copy an SQLite ledger to a new file while jobs may be running; one that is damaged is not copied.

@@ -87,11 +87,7 @@ def verify(connection: Connection, expected: Mapping[str, Sequence[Head]]) -> Ve
 
 
 def check_rows(connection: Connection) -> None:
-    """Read everything as :func:`verify` does, but price no account.
-
-    Raises:
-        StoreDamaged: something is not as it was written; the first such thing is named.
-    """
+    """Read everything as :func:`verify` does, but price no account."""
     found = _Reader(connection)
     found.read(priced=False)
     if found.defects:
@@ -154,7 +150,7 @@ class _Reader:
             before = seq
             try:
                 _check_blob(body, blob)
-                chain.take(seq, key, body, blob if key.startswith(("decision/", "belief/")) else None)
+                chain.take(seq, key, body, blob if key.startswith(("domain", "decision/", "belief/")) else None)
                 if key.startswith("block/"):
                     block_from_bytes(blob, "live")
             except (StoreError, TypeError, AttributeError, ValueError, KeyError) as error:

@@ -282,17 +282,15 @@ def _day(time_us: int) -> str:
     return text.removesuffix("T00:00:00") if "T00:00:00" in text else text[:16]
 
 
-def export(text: str, folder: Path, kind: str) -> None:
-    """Write what may be published of a ledger to files."""
+def export(text: str, folder: Path) -> None:
+    """Write the audit trail of a ledger to files: its log without blobs, and its accounts."""
     with _open(text) as store:
-        console = results()
-        entries, releases = folder / f"ledger-entries.{kind}", folder / f"releases.{kind}"
-        accounts = folder / "domains.json"
-        read = files_of(text)
-        for path in (entries, releases, accounts):
+        console, read = results(), files_of(text)
+        logs, accounts = [folder / "log.jsonl", folder / "log.parquet"], folder / "domains.json"
+        for path in (*logs, accounts):
             check_output(path, read)
-        console.print(f"{entries}: {plural(store.export(entries, 'ledger'), 'row')}", soft_wrap=True)
-        console.print(f"{releases}: {plural(store.export(releases, 'releases'), 'row')}", soft_wrap=True)
+        for path in logs:
+            console.print(f"{path}: {plural(store.export(path), 'row')}", soft_wrap=True)
         domains = [
             {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
             for name in store.domains()

@@ -271,7 +271,7 @@ def _patiently(call: Callable[[], _Answer], waits: Waits) -> _Answer:
         except StoreUnavailable as error:
             if not error.passing:
                 raise
-            waits.wait(AwayError(str(error), ExitCode.STORE, "ledger"))
+            waits.wait(AwayError(str(error), ExitCode.AWAY, "ledger"))
 
 
 def _made(again: Callable[[], LiveJob]) -> LiveJob:

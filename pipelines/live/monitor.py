@@ -30,7 +30,7 @@ from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled, stop_s
 from ..connectors.job_io import Output
 from ..connectors.live import SourceRecord
 from ..console import plural
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError, ExitCode, explain
 from ..on_record import OnRecord, standing_in
 from ..runners import counters
 from .flink import APPEAR_S, OPTION, Ended, FlinkHealth, FlinkJob, RestAway, RestError, WorkerPool, aside
@@ -290,9 +290,9 @@ def _last_look(job: LiveJob) -> LiveProgress:
     try:
         progress = _within(_END_S, lambda: job.follower.look(PipelineState.CANCELLED), raising=True)
     except StoreError as error:
-        raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", ExitCode.STORE) from error
+        raise CommandError(f"{STOPPED}; what that is cannot be told: {error}", explain(error).code) from error
     if progress is None:
-        raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.STORE)
+        raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.AWAY)
     return progress
 
 

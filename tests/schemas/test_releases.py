@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiltstream.schemas.ledger import LEDGER_AVRO, LEDGER_SCHEMA, LedgerEntry
+from quiltstream.schemas.ledger import LEDGER_SCHEMA, LedgerEntry
 from quiltstream.schemas.releases import (
     RELEASE_AVRO,
     RELEASE_SCHEMA,
@@ -211,11 +211,10 @@ ENTRIES = st.builds(
 
 @pytest.mark.night
 @given(st.lists(ENTRIES, max_size=4))
-def test_ledger_entries_round_trip_through_arrow_and_avro(entries):
+def test_ledger_entries_round_trip_through_arrow(entries):
     rows = [e.to_dict() for e in entries]
     table = pa.Table.from_pylist(rows, schema=LEDGER_SCHEMA)
     assert [LedgerEntry.from_dict(r) for r in table.to_pylist()] == entries
-    assert [LedgerEntry.from_dict(r) for r in avro_round_trip(LEDGER_AVRO, rows)] == entries
 
 
 def make_labelled(missing: str, labels: list[str]) -> pa.RecordBatch:

@@ -38,7 +38,7 @@ from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.address import Seen
-from quiltstream.store.codec import block_from_bytes
+from quiltstream.store.codec import block_from_bytes, unpacked
 from quiltstream.store.database import Database
 from quiltstream.store.specs import NoisyBlock, Record, Registration
 
@@ -101,7 +101,7 @@ class Watch:
         for domain, seq, key, body, blob in self.ledger.execute(_ROWS):
             kind, *place = key.split("/")
             said = json.loads(body)
-            accounts[domain].take(kind, place, said)
+            accounts[domain].take(kind, place, said, blob)
             if kind == "entry":
                 charges[domain, place[1], int(place[0])] = seq, said
             elif kind == "block":
@@ -154,7 +154,7 @@ class _Account:
     budget: float = 0.0
     reserved: float = 0.0
 
-    def take(self, kind: str, place: list[str], said: dict[str, Any]) -> None:
+    def take(self, kind: str, place: list[str], said: dict[str, Any], blob: bytes | None) -> None:
         if kind == "entry" and said["charged"]:
             self.paid.append((int(place[0]), said["stop"], said["epsilon_dp"]))
             self.losses.append(said["after"])
@@ -163,7 +163,7 @@ class _Account:
         elif said.get("kind") == "budget-raised":
             self.budget = said["new"]
         elif "change" in said:
-            self.beliefs.append(said["change"]["belief"])
+            self.beliefs.append(unpacked(blob)["belief"])
         self.reserved = said.get("reserved", self.reserved)
 
     def check(self, domain: str) -> None:

@@ -7,22 +7,20 @@ import json
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import fastavro
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from quiltstream.pipelines.cli import main
-from quiltstream.schemas.settings.connectors import FileFormat
 from quiltstream.store.store import Store
-from quiltstream.transforms.sinks import read_release_rows
 
-from ...released import write_rows
+from ...present import present
 from ..jobs import Job, call, change, job
 
 
@@ -96,25 +94,18 @@ def test_a_missing_ledger_is_not_created_and_no_password_is_shown(
     assert not list(tmp_path.iterdir())
 
 
-def test_entries_and_releases_are_exported(ran: Job, tmp_path: Path) -> None:
-    assert call("ledger", "export", ran.ledger, "-o", tmp_path / "p").code == 0
-    assert call("ledger", "export", ran.settings, "-o", tmp_path / "a", "--format", "avro").code == 0
-    assert pq.read_table(tmp_path / "p" / "ledger-entries.parquet").num_rows == 7
-    rows = pq.read_table(tmp_path / "p" / "releases.parquet")
-    assert sorted(rows["release_id"].to_pylist()) == sorted(row.release_id for row in ran.rows())
-    for name, count in (("ledger-entries", 7), ("releases", 14)):
-        with (tmp_path / "a" / f"{name}.avro").open("rb") as file:
-            assert len(list(fastavro.reader(file))) == count
-
-
-@pytest.mark.parametrize("form", ["parquet", "avro", "jsonl"])
-def test_the_export_of_the_releases_has_the_bytes_of_a_sink(ran: Job, tmp_path: Path, form: FileFormat) -> None:
-    with Store(f"sqlite:///{ran.ledger}", create=False) as store:
-        assert store.export(tmp_path / f"releases.{form}", "releases") == 14
-    write_rows(tmp_path / "sink", form, read_release_rows(ran.sink))
-    assert (tmp_path / f"releases.{form}").read_bytes() == (tmp_path / "sink").read_bytes()
-    if form == "parquet":
-        assert (tmp_path / "sink").read_bytes() == ran.sink.read_bytes()
+def test_the_audit_trail_is_exported_in_two_formats_and_names_no_series(ran: Job, tmp_path: Path) -> None:
+    call("ledger", "export", ran.settings, "-o", tmp_path / "out").ended(0)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    table = pq.read_table(tmp_path / "out" / "log.parquet").to_pylist()
+    assert [{**row, "body": json.loads(row["body"])} for row in table] == lines
+    kinds = Counter(row["key"].partition("/")[0] for row in lines if row["domain"])
+    assert kinds == {"domain": 1, "query": 1, "entry": 7, "block": 14}
+    with Store(f"sqlite:///{ran.ledger}") as store:
+        head = store.head("streets")
+        names = present(store.registered(*store.queries()[0])).series
+    assert [(row["seq"], row["digest"]) for row in lines if row["domain"]][-1] == head
+    assert not any(name in line for name in names for line in map(repr, lines))
 
 
 def test_a_backup_is_a_ledger_and_never_replaces_a_file(ran: Job, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_an_unavailable_ledger_is_waited_for_and_not_a_job_failure(error: StoreE
     said = through.format(f"{kind.__module__}.{kind.__name__}", error)
     failure = failure_of(RuntimeError(said) if through else error)
     assert isinstance(failure, AwayError)
-    assert (failure.code, str(failure), failure.part) == (ExitCode.STORE, str(error), "ledger")
+    assert (failure.code, str(failure), failure.part) == (ExitCode.AWAY, str(error), "ledger")
 
 
 def test_an_unavailable_sink_broker_is_waited_for_and_a_refusal_is_a_failure() -> None:
