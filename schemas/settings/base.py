@@ -72,8 +72,8 @@ GONE: dict[str, str] = {
     "model.estimate.every": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
     "model.estimate.change": "a job estimates once, when it begins; later use `quiltstream ledger belief`",
     "readings.wide": "a SELECT reads such a table: select name as series, date as time, num(value) as value from "
-    "(unpivot files on columns(* exclude (date)) into name name value value); of times of the day: day_clock(date, "
-    "name, 'Europe/Berlin') as time",
+    "(unpivot files on columns(* exclude (date)) into name name value value); of times of the day: "
+    "day_clock(date, name, 'Europe/Berlin') as time",
     "readings.value.register": "name the counter in readings.value, and say register: {gap: 2h} beside it",
     "readings.until": 'a SELECT says what an interval covers: select id as series, begin as time, "end" - begin as '
     "length, label as value from files; with length: length and hold: 26h a label holds so long",

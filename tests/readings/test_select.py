@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.base import GONE, SettingsError
 from quiltstream.transforms.readings import select
 from quiltstream.transforms.readings.select import Select
 
@@ -180,6 +180,38 @@ def test_plain_columns_are_read_without_duckdb(tmp_path: Path) -> None:
     assert imported(plain) == ["1", "False"]
     queried = settings_of(tmp_path, PLAIN, parquet="*.parquet")
     assert imported(queried) == ["1", "True"]
+
+
+UNPIVOT = "select name as series, 0 as time, num(v) as value from (unpivot {0} into name name value v)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        UNPIVOT.format("files on columns(* exclude (date))"),
+        UNPIVOT.format("files on * exclude (date)"),
+        UNPIVOT.format("(select a, b from files) on *"),
+    ],
+)
+def test_an_unpivot_of_every_column_leaves_out_those_that_are_not_of_the_file(text: str) -> None:
+    batch = pa.record_batch({"a": ["1", "2"], "b": ["3", "4"], "date": ["x", "y"]})
+    table, _, _ = Select(text).over(batch, np.array([2, 3]), "x.csv")
+    found = sorted((row["series"], row["value"]) for row in table.to_pylist())
+    assert found == [("a", 1), ("a", 2), ("b", 3), ("b", 4)]
+
+
+def test_the_select_that_stands_for_a_setting_that_went_reads_such_a_table() -> None:
+    batch = pa.record_batch({"date": ["2024-01-01", "2024-01-02"], "a": ["1", "2"], "b": ["3", ""]})
+    text = GONE["readings.wide"].removeprefix("a SELECT reads such a table: ").partition(";")[0]
+    table, lines, failed = Select(text).over(batch, np.array([2, 3]), "x.csv")
+    rows = sorted((row["series"], row["time"], row["value"]) for row in table.to_pylist() if row["value"] is not None)
+    assert rows == [("a", "2024-01-01", 1.0), ("a", "2024-01-02", 2.0), ("b", "2024-01-01", 3.0)]
+    assert (sorted(lines.tolist()), failed.tolist()) == ([2, 2, 3, 3], [])
+
+
+def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",".join(["meter,ts,kwh", *map(str, range(20_000))]) + "\n", encoding="utf-8")
+    call("check", settings_of(tmp_path, PLAIN, csv="a.csv")).ended(2, "has 20,003 columns")
 
 
 def test_rejects_of_a_select_are_told_by_reason_file_and_line(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Select:
         self.text, self.columns = text, columns
         self._tree = self._parsed()
         check_tree(self._tree)
-        self._statement: str | None = None  # with the number of the line, where the statement keeps it
+        self._statement = text  # without own columns among those that are unpivoted, and with the number of the line
         self._checked: pa.Schema | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -115,15 +115,17 @@ class Select:
         if self._checked is not None and self._checked.equals(schema):
             return
         connection = self._with(_files(schema.empty_table(), np.empty(0, np.int64), path))
+        tree = self._without_own(connection)
+        text = self.text if tree is self._tree else _text_of(connection, tree)
         try:
-            plan = json.loads(connection.execute(f"explain (format json) {self.text}").fetchall()[0][1])
-            names = [one[0] for one in connection.execute(f"describe {self.text}").fetchall()]
+            plan = json.loads(connection.execute(f"explain (format json) {text}").fetchall()[0][1])
+            names = [one[0] for one in connection.execute(f"describe {text}").fetchall()]
         except duckdb.Error as error:
             raise SettingsError(self._misfit(error, schema.names, path)) from None
         check_plan(plan)
         if missing := [name for name in self.columns if name not in names]:
             raise SettingsError(f"readings: the SELECT has no column {missing[0]!r}; add it as `... as {missing[0]}`")
-        self._statement = self._with_lines(connection)
+        self._statement = self._with_lines(connection, tree) or text
         self._checked = schema
 
     def over(self, batch: pa.RecordBatch, lines: Ints, path: str) -> tuple[pa.Table, Ints, Ints]:
@@ -164,8 +166,7 @@ class Select:
     def _halved(self, batch: pa.RecordBatch, lines: Ints, path: str) -> Iterator[tuple[pa.Table | None, Ints]]:
         """The result of a batch; of one that fails that of its halves, down to the rows that fail alone."""
         try:
-            statement = self._statement or self.text
-            yield self._with(_files(batch, lines, path)).sql(statement).to_arrow_table(), lines
+            yield self._with(_files(batch, lines, path)).sql(self._statement).to_arrow_table(), lines
         except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException):
             if batch.num_rows <= 1:
                 yield None, lines
@@ -189,13 +190,26 @@ class Select:
             raise SettingsError(f"readings: the SELECT {_where(answer, self.text)}")
         return answer
 
-    def _with_lines(self, connection: Any) -> str | None:
-        """The statement with the number of the line in its result; ``None`` where a part of it does not hand it on."""
+    def _without_own(self, connection: Any) -> dict[str, Any]:
+        """The tree whose unpivots of ``*`` leave out ``filename`` and ``line``, which are no columns of the file."""
         tree = json.loads(json.dumps(self._tree))
+        pivots = (one for node in nodes(tree) for one in nodes(node.get("pivots")))
+        stars = [one for one in pivots if one.get("class") == "STAR" and one["expr"] is None]
+        for star in stars:
+            star["exclude_list"] = sorted({*star["exclude_list"], "filename", "line"})
+        try:
+            connection.execute(f"describe {_text_of(connection, tree)}").fetchall()
+        except duckdb.Error:
+            return self._tree  # what is unpivoted does not have them
+        return tree if stars else self._tree
+
+    def _with_lines(self, connection: Any, tree: dict[str, Any]) -> str | None:
+        """The statement with the number of the line in its result; ``None`` where a part of it does not hand it on."""
+        tree = json.loads(json.dumps(tree))
         column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": _LINE, "column_names": ["line"]}
         tree["statements"][0]["node"]["select_list"].append(column)
         try:
-            text = connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchall()[0][0]
+            text = _text_of(connection, tree)
             connection.execute(f"describe {text}").fetchall()
         except duckdb.Error:
             return None
@@ -210,6 +224,10 @@ class Select:
             then = f"near it are {', '.join(map(repr, near))}" if near else f"it has {len(header)} columns"
             return f"readings: the SELECT reads the column {name!r}, which {path} does not have; {then}"
         return f"readings: the SELECT does not fit the columns of {path} ({type(error).__name__})"
+
+
+def _text_of(connection: Any, tree: dict[str, Any]) -> str:
+    return connection.execute("select json_deserialize_sql(?::json)", [json.dumps(tree)]).fetchall()[0][0]
 
 
 def _files(rows: pa.RecordBatch | pa.Table, lines: Ints, path: str) -> pa.Table:

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 #: Bytes of text that are parsed at a time, for each row of a batch.
 _LINE_BYTES = 64
 
+#: Columns of a file that a SELECT is over, each of which is an array of its own.
+_MOST_COLUMNS = 20_000
+
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
 
@@ -153,6 +156,11 @@ class FileDecoder:
     def _check(self, columns: pa.Schema, path: str) -> None:
         if self.select is None:
             check_columns(columns, path, self._made)
+        elif len(columns) > _MOST_COLUMNS:
+            raise SettingsError(
+                f"{path} has {len(columns):,} columns, and a SELECT reads {_MOST_COLUMNS:,} at most, as each takes "
+                "memory of its own: cut the file, or make a row of each reading"
+            )
         else:
             pairs = zip(named_once(columns.names), columns.types, strict=True)
             self.select.check(pa.schema([(name, kind) for name, kind in pairs if kind != pa.struct([])]), path)
