@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Values that devices write for a missing one.
 _MARKS = np.array([*(-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0), *(9999.0, 99999.0, 999999.0, 9999999.0)])
+#: Steps from which values that nearly always rise may be a counter's.
+_FEW = 8
 #: Share of the slots with a reading below which values may be on change.
 _DENSE, _REGULAR = 0.6, 0.75
 
@@ -72,11 +74,11 @@ def weigh(look: Look, found: Found, end: str, end_name: str) -> None:
         look.said.append(
             ("below 0", f"{percent(float(np.mean(numbers < 0)))} of the values are below 0, such as export")
         )
-    if found.ends is None and not look.rises:
+    if found.ends is None and not look.rises and not look.asks("readings.register"):
         _early(look, instants)
         _stamps(look, instants)
         _density(look, codes, instants, numbers)
-    if again >= 0.1 and found.ends is None and not look.asks("slots.of", "readings.select", "readings.series"):
+    if again >= 0.1 and found.ends is None and not look.asks("slots.of", "readings.select", "readings.register"):
         share = f"{percent(again)} of the readings are at a time at which their series has another one"
         look.said.append(
             ("at once", f"{share}: see whether it is the series that is meant, and whether rows stand twice")
@@ -118,8 +120,9 @@ def _counters(look: Look, runs: list[Floats]) -> None:
         return
     steps = np.concatenate([np.diff(one) / np.maximum(np.abs(one[:-1]), 1e-9) for one in runs if len(one) > 1] or [[]])
     steps = steps[steps != 0]
-    up = float(np.mean(steps > 0)) if len(steps) >= COUNTER_RISES else 0.0
-    if up >= 0.5 and float(np.mean(np.abs(steps) < 0.01)) >= 0.9:
+    up = float(np.mean(steps > 0)) if len(steps) >= _FEW else 0.0
+    is_small = len(steps) >= COUNTER_RISES and float(np.mean(np.abs(steps) < 0.01)) >= 0.9
+    if up > 0.9 or (up >= 0.5 and is_small):
         why = f"a counter that falls {plural(int((steps < 0).sum()), 'time')}: is it net, or were these bad readings?"
         count = "{gap: 2h}", "bad readings, or a new meter; most: is the largest rise that is one"
         net = "net", "it falls where more is fed in than used"

@@ -254,34 +254,27 @@ def _is_unnamed_and_empty(name: str, column: pa.ChunkedArray) -> bool:
 
 def _look_into(rows: Rows) -> None:
     """Make columns of the fields of objects, and rows of the elements of a list of objects."""
-    for name in rows.table.column_names:
-        text = next((one for one in rows.table[name].to_pylist() if one is not None), "")
-        if not text.startswith(("{", "[{")):
-            rows.nested += [name] if text.startswith("[") else []
-            continue
-        others = [one for one in rows.table.column_names if one not in (name, "filename")]
-        made: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        for row in rows.table.to_pylist():
-            value = json.loads(row[name] or "{}")
-            made += [(row, one) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
-        named = {
-            key: f"{name}_{key}" if key in (*others, "filename", "line") else key for _, one in made for key in one
-        }
-        columns = {one: pa.array([row[one] for row, _ in made], pa.utf8()) for one in (*others, "filename")}
-        for key, one in named.items():
-            texts = [None if part.get(key) is None else part[key] for _, part in made]
-            columns[one] = pa.array(
-                [one if one is None or isinstance(one, str) else json.dumps(one) for one in texts], pa.utf8()
-            )
-        fields = [
-            *map(quoted, others),
-            *(f"{quoted(name)} ->> {literal(key)} as {quoted(one)}" for key, one in named.items()),
-        ]
-        rows.table, source = pa.table(columns), rows.relation
-        if text.startswith("["):
-            source = f"(select * replace (unnest({quoted(name)}::json[]) as {quoted(name)}) from {source})"
-        rows.relation, rows.types = (
-            f"(select {', '.join(fields)}, filename from {source})",
-            dict.fromkeys(columns, pa.utf8()),
-        )
+    first = {one: next(filter(None, rows.table[one].to_pylist()), "") for one in rows.table.column_names}
+    lists = [one for one, text in first.items() if re.match(r"\[\s*[^{\s]", text)]
+    rows.table, rows.nested = rows.table.drop_columns(lists), [*rows.nested, *lists]
+    name = next((one for one, text in first.items() if re.match(r"\{|\[\s*\{", text)), None)
+    if name is None:
         return
+    others = [one for one in rows.table.column_names if one not in (name, "filename")]
+    made: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for row in rows.table.to_pylist():
+        value = json.loads(row[name] or "{}")
+        made += [(row, one) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+    taken, q = {*others, "filename", "line"}, quoted(name)
+    named = {key: f"{name}_{key}" if key in taken else key for _, one in made for key in one}
+    columns = {one: pa.array([row[one] for row, _ in made], pa.utf8()) for one in (*others, "filename")}
+    for key, one in named.items():
+        values = [part.get(key) for _, part in made]
+        texts = [each if each is None or isinstance(each, str) else json.dumps(each) for each in values]
+        columns[one] = pa.array(texts, pa.utf8())
+    fields = [*map(quoted, others), *(f"{q} ->> {literal(key)} as {quoted(one)}" for key, one in named.items())]
+    is_list, source = first[name].startswith("["), rows.relation
+    source = f"(select * replace (unnest({q}::json[]) as {q}) from {source})" if is_list else source
+    rows.table, rows.types = pa.table(columns), dict.fromkeys(columns, pa.utf8())
+    rows.relation = f"(select {', '.join(fields)}, filename from {source})"
+    _look_into(rows)

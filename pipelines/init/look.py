@@ -23,7 +23,7 @@ from ..errors import CommandError, ExitCode
 from . import evidence
 from .files import Rows, rows_at
 from .table import Table, Times
-from .words import BEGIN, END, FLAG, SERIES, SHOWN, UPDATE, UTC, VALUE, WATTS, flow, literal, quoted, unit_of
+from .words import BEGIN, END, FLAG, QUALITY, SERIES, SHOWN, UPDATE, UTC, VALUE, WATTS, flow, literal, quoted, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,40 +233,41 @@ class _Looking:
         if self.unique() >= best:
             is_one = self.unique() < 0.9 or text or (named and table.distinct(named[0]) == 1)
             only = next(iter(text or named), None) if is_one else None
-            return only, ["filename"] if only is None and self.rows.count > 1 else []
+            others = [one for one in changing if one not in ("filename", only) and not table.is_number(one)]
+            others = [one for one in others if QUALITY.search(one) or not (only or FLAG.search(one))]
+            ids = [one for one in table.columns if SERIES.search(one) and one not in used and not table.is_number(one)]
+            others += [] if only else [one for one in ids if one not in others]
+            return only, [*others, *(["filename"] if only is None and self.rows.count > 1 else [])][:1]
         sets = (one for size in (1, 2, 3) for one in combinations(changing[:12], size))
         chosen = next((one for one in sets if self.unique(*map(quoted, one)) >= best), changing[:1])
-        series = next((name for name in chosen if SERIES.search(name)), chosen[0])
-        return series, [name for name in chosen if name != series]
+        series = next((name for name in (*chosen, *named) if SERIES.search(name)), chosen[0])
+        rest = [name for name in chosen if name != series] or [name for name in changing if QUALITY.search(name)]
+        return series, [name for name in rest if name != series]
 
     def ask_series(self, flags: Sequence[str]) -> None:
-        """Ask about series that the columns leave open; ``flags`` tell rows of one series and time apart."""
+        """Ask about a column that may name series, or say which rows count."""
         look, query, name = self.look, self.look.query, self.look.series or ""
-        if flags and not name:
-            each = replace(query, series=self.of_files()).text
-            look.ask(
-                "readings.select", "is each file a meter?", (query.text, "all files are of one"), (each, "each is one")
-            )
-        elif flags:
-            flag = flags[0]
-            q = "file_stem(filename)" if flag == "filename" else self.table.sql(flag)
-            kinds = [
-                one[0]
-                for one in self.table.all(f"select {quoted(flag)} from t group by 1 order by count(*) desc limit 7")
-            ]
-            both = replace(query, series=f"{query.series} || '/' || {q}").text, f"each {flag} of a {name} is a series"
-            chosen = [
-                (replace(query, where=(*query.where, f"{q} = {literal(str(one))}")).text, "one of them")
-                for one in kinds
-            ]
-            if len(kinds) == 7 or flag == "filename" or max(len(str(one)) for one in kinds) > 12:
-                chosen = []
-            why = f"{flag} tells rows of one {name} and time apart: which count? (of estimates: readings.cell: rank)"
-            look.ask("readings.select", why, *([*chosen, both] if FLAG.search(flag) else [both, *chosen]))
-        elif FLAG.search(name) and not SERIES.search(name) and name not in ("series_", "filename"):
-            one = replace(query, series=literal(self.name), where=(*query.where, f"{quoted(name)} = 'ONE OF THEM'"))
-            why = f"{name} tells rows of one time apart: is it the series, or does it say which rows count?"
-            look.ask("readings.select", why, (query.text, "it is the series"), (one.text, "rows of one kind count"))
+        is_known = not name or SERIES.search(name) or name in ("series_", "filename")
+        flag = next(iter(flags), "" if is_known else name)
+        if not flag:
+            return
+        q = self.table.sql(flag) if flag != "filename" else "file_stem(filename)" if name else self.of_files()
+        all_ = replace(query, series=literal(self.name)) if flag == name else query
+        each = replace(query, series=q if flag == name or not name else f"{query.series} || '/' || {q}")
+        counts = (
+            f"select {quoted(flag)} from t where {quoted(flag)} is not null group by 1 order by count(*) desc limit 7"
+        )
+        kinds = [str(one[0]) for one in self.table.all(counts)]
+        one = [
+            (replace(all_, where=(*all_.where, f"{q} = {literal(kind)}")).text, "rows of one kind") for kind in kinds
+        ]
+        one = [] if len(kinds) == 7 or flag == "filename" or max(map(len, kinds)) > 12 else one
+        whole = (
+            [] if self.unique(*([quoted(name)] if name and flag != name else [])) < 0.995 else [(all_.text, "all rows")]
+        )
+        answers = [*whole, (each.text, f"each {flag} is a series"), *one]
+        why = f"{flag}: does it name series, or say which rows count? (of estimates the later: readings.cell: rank)"
+        look.ask("readings.select", why, *(answers[::-1] if FLAG.search(flag) and not whole else answers))
 
     @property
     def name(self) -> str:
@@ -338,6 +339,12 @@ class _Looking:
         if bad and not look.labels:
             look.said.append(("no number", f"{percent(bad)} of it, rejected: see how they are written"))
         look.names = len(np.unique(codes))
+        shown = quoted(look.value) if look.labels else look.query.value
+        clock = f"strftime(t_, '%Y-%m-%d %H:%M:%S{'' if times.naive else 'Z'}')"
+        some = table.all(
+            f"select {look.query.series}, {clock}, {shown} from u where {shown} is not null order by line limit 1"
+        )
+        look.said.append(("sample", ", ".join(map(str, some[0])) if some else "none"))
         look.span = int(instants.min()), int(max(instants.max(), ends.max() - 1))
         self.ask_series(flags)
         seen = evidence.Found(codes, instants, numbers, files, None if until is None else ends)

@@ -61,6 +61,11 @@ class Times:
     other: tuple[str, bool] | None = None  # the format with day and month exchanged, and whether nothing tells
 
 
+def most(pattern: str | re.Pattern[str], texts: Sequence[str]) -> bool:
+    """Whether nearly all of some texts are so; a damaged line here and there is a reject."""
+    return sum(re.fullmatch(pattern, one) is not None for one in texts) > 0.9 * len(texts)
+
+
 class Table:
     """The first rows of files, in the table ``t``."""
 
@@ -222,13 +227,13 @@ class Table:
         texts, q = self.sample[name], self.sql(name)
         if not texts or len(texts) < 0.5 * self.count:
             return None
-        if all(map(_ISO.fullmatch, texts)):
-            naive = not any(_OFFSET.search(one[10:]) for one in texts)
-            is_day, form = all(map(_MIDNIGHT.fullmatch, texts)), "%Y-%m-%d" if len(texts[0]) == 10 else ""
+        if most(_ISO, texts):
+            naive = not any(_OFFSET.search(one[10:]) for one in texts if _ISO.fullmatch(one))
+            is_day, form = most(_MIDNIGHT, texts), "%Y-%m-%d" if most(r".{10}", texts) else ""
             return Times((name,), quoted(name), f"instant({q})", {}, naive, is_day, form)
-        if all(map(_LETTERS.fullmatch, texts)):
+        if most(_LETTERS, texts):
             return Times((name,), f"lettered_time({q})", naive=False)
-        if all(" - " in one for one in texts):
+        if most(r".* - .*", texts):
             found = self.form_of([one.split(" - ")[0] for one in texts])
             return found and Times(
                 (name,), f"try_strptime(split_part({q}, ' - ', 1), {literal(found[0])})", form=found[0]
@@ -245,10 +250,10 @@ class Table:
 
     def _of_digits(self, name: str, texts: Sequence[str]) -> Times | None:
         """A column of numbers that are digits of a time, or a count since 1970."""
-        is_named = TIME.search(name) is not None
+        is_named = TIME.search(name) is not None or "names" in self.rows.options
         if is_named and (form := self.form_of(texts, DIGITS)) is not None:
             return self._of_form(name, form[0])
-        if not is_named and not (self.rows.options.get("names") and name == self.columns[0]):
+        if not is_named:
             return None
         sizes = (float(one) for one in texts if re.fullmatch(r"\d+(\.\d+)?", one))
         units = Counter(next((unit for least, unit in EPOCHS if one >= least), "") for one in sizes).most_common()
@@ -271,15 +276,19 @@ class Table:
             if name in day.columns or not texts or not (CLOCK.search(name) or PERIOD.search(name)):
                 continue
             columns = (*day.columns, name)
-            if all(map(_HOURS.fullmatch, texts)):
-                minutes = [int(one.split(":")[0]) * 60 + int(one.split(":")[1]) for one in texts]
+            if most(_HOURS, texts):
+                minutes = [
+                    int(one[:-3]) * 60 + int(one[-2:])
+                    for one in (text[:5].rstrip(":") for text in texts)
+                    if _HOURS.fullmatch(one)
+                ]
                 if max(minutes) >= 1440:
                     least = f" - interval {min(minutes)} minutes" if min(minutes) else ""
                     if least:
                         self.said.append(("ends", f"{name} goes to 24:00 and not from 00:00: the ends of intervals"))
                     return Times(columns, f"day_clock({date}, {q}, {zone}){least}", naive=False)
             low = high = 0
-            if all(re.fullmatch(r"\D{0,20}\d{1,3}", one) for one in texts) and PERIOD.search(name):
+            if most(r"\D{0,20}\d{1,3}", texts) and PERIOD.search(name):
                 number = f"regexp_extract({q}, '[0-9]+$')::int"
                 low, high = self.all(f"select min({number}), max({number}) from t")[0]
                 if low in (0, 1) and high - low + 1 in _COUNTS and (low or high > 24):

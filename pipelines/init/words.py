@@ -34,11 +34,11 @@ def _words(parts: str) -> str:
 
 
 #: Names of columns of times, and of those of the day.
-TIME = _names(r"time|^ts$|date|stamp|epoch|when|zeit|datum|^stunde$|horodat|^heure$|fecha|^hora$|tijd")
+TIME = _names(r"time|^ts?$|date|stamp|epoch|when|zeit|datum|^stunde$|horodat|^heure$|fecha|^hora$|tijd")
 CLOCK = _names(r"^clock_$|^hour$|^time$|time_?of_?day|^(uhr)?zeit$|^stunde$|^heure$|^hora$|^tijd$")
 #: Names of columns: of series; both ends of an interval; of values and labels.
 SERIES = _names(
-    r"household|meter|house|^home$|usage_?point|person|customer|series|device|sensor|wearer|subject|participant|patient|^user|_?\bid$",
+    r"household|meter|house|^(home|name|area|site|building)$|usage_?point|person|customer|series|device|sensor|wearer|subject|participant|patient|proband|^user|_?\bid$",
     r"_id$|^dataid$|^nmi$|^mp[ar]n$|^mpxn$|^lclid$|z(ä|ae)hler(?!stand)|z(ä|ae)hlpunkt|messstelle|kunde",
     _words(r"prm|pdl|ean\d{0,18}|(?-i:CUPS|cups)") + r"|aansluiting|compteur|contador",
 )
@@ -60,6 +60,8 @@ PERIOD = _names(r"period|interval|settlement|^hh$|hour|stunde|heure|^uur$|^hora$
 FLAG = _names(
     r"qual|type|kind|flag|status|state|direction|flow|register|channel|phase|method|reason|metodo|estimat|source|unit"
 )
+#: Columns that may say which rows count.
+QUALITY = _names("qual|valid|status|flag")
 #: Values of one series that are told apart by digits: phases, axes; and values that are electric, of whatever unit.
 PARTS = _names(r"(?<![^\W_])(l|p|t|v|i|b|u|x|ch|axis|phase|channel|acc\w*|gyro\w*|temp\w*|volt\w*|current)$")
 ELECTRIC = _names(

@@ -402,7 +402,7 @@ def windows_of(look: Look, *, long: bool = False) -> _Windows:
     Slots that do not fill an hour are not where they were on the zone's clock after it changes, so they are of UTC.
     """
     interval, zone = look.interval, zone_of(look.zone)
-    zoned = look.zone == "UTC" or HOUR_US % interval == 0
+    zoned = look.zone == "UTC" or (HOUR_US % interval == 0 and look.span[1] - look.span[0] >= DAY_US)
 
     def shown(time_us: int) -> int:
         """A time as the clock shows it that the windows are of: of the zone, or of UTC."""

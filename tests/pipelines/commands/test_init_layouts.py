@@ -13,7 +13,6 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -113,6 +112,10 @@ def encoded(case: Case, name: str, lines: list[dict[str, str]]) -> bytes:
     """Lines in the format that a file's name says."""
     if ".json" in name:
         texts = [json.dumps(line) for line in lines]
+        if case.get("objects"):
+            texts = [
+                json.dumps({one: json.loads(f) if f[0] == "{" else f for one, f in line.items()}) for line in lines
+            ]
         document = f"[{', '.join(texts)}]"
         document = f'{{"{case["nested"]}": {document}}}' if "nested" in case else document
         return (document if name.endswith(".json") else "\n".join(texts)).encode()
@@ -125,11 +128,9 @@ def encoded(case: Case, name: str, lines: list[dict[str, str]]) -> bytes:
         pq.write_table(table, buffer)
         return buffer.getvalue()
     if name.endswith(".avro"):
-        fields = [{"name": one, "type": "string"} for one in lines[0]]
-        fields[-1]["type"] = ["null", "double", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}]  # pyright: ignore[reportArgumentType]
-        *_, last = lines[0]
-        kinds = [float, Decimal]
-        rows = [line | {last: kinds[at % 2](line[last])} for at, line in enumerate(lines)]
+        *texts, last = lines[0]
+        fields = [*({"name": one, "type": "string"} for one in texts), {"name": last, "type": ["null", "double"]}]
+        rows = [line | {last: float(line[last])} for line in lines]
         fastavro.writer(buffer, {"type": "record", "name": "r", "fields": fields}, rows)
         return buffer.getvalue()
     text = io.StringIO(newline="")
