@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import polars as pl
+import pytest
 
-from .kafka_topics import TopicBench, as_it_comes
-from .live_bench import HOUR, NAMES, ORIGIN, day_of, readings, truth
+from .kafka_topics import READINGS, TopicBench, as_it_comes
+from .live_bench import HOUR, NAMES, ORIGIN, SLOT, day_of, held, readings, truth
 from .test_kafka_source import Real
 from .test_live_watchdog import MINUTE, page_of
 
@@ -55,10 +56,12 @@ def test_topic_to_topic_equals_the_truth_with_disorder_over_several_partitions(k
     assert all("half" not in text for text in said)
 
 
-def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, bench):
+@pytest.mark.parametrize("hold", [None, "75min"], ids=["latest", "hold"])
+def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, bench, hold: str | None):
+    word = {} if hold is None else {"readings": READINGS | {"hold": hold}, "missing": "state"}
     topics = TopicBench(kafka, bench, 2)
     windows = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
-    topics.settings({"start": "latest"}, windows=windows)
+    topics.settings({"start": "latest"}, windows=windows, **word)
     frame = readings(4.5, seed=24).sort("time")
     job = bench.start()
     bench.until(lambda: "start" in {one["kind"] for one in job.said}, "the job has begun")
@@ -69,11 +72,11 @@ def test_a_restarted_job_continues_the_record_and_sends_missing_rows(kafka, benc
     before = bench.on_record()
     # as if it had been killed between the record and the sink: another topic, with nothing in it
     topics.sink = kafka.topic(2, cleanup_policy="compact")
-    topics.settings({"start": "latest"}, windows=windows)
+    topics.settings({"start": "latest"}, windows=windows, **word)
     topics.send(hours(frame, 60, 200), lambda name: NAMES.index(name) % 2)
     again = bench.run()
     assert again.process.returncode == 0, again.err.read_text(encoding="utf-8")
-    topics.check(frame, 4)
+    topics.check(frame, 4, None if hold is None else held(frame, range(4), 5 * SLOT // 2))
     assert before.items() <= bench.on_record().items()
     # and rows that no ledger knows end it before anything is charged
     (bench.folder / "ledger.db").rename(bench.folder / "lost.db")
