@@ -116,6 +116,9 @@ _HELD_CELLS = 1 << 24
 #: Cells that a reading takes the room of, which waits for its slots.
 _READING_CELLS = 5
 
+#: Readings, once for each step that they reach, that are encoded at once; each takes some hundred bytes meanwhile.
+_REACHING = 1 << 20
+
 #: A step of which a larger part has readings is passed on whole, without the numbers of its cells.
 _DENSE = 0.5
 
@@ -197,6 +200,19 @@ class Encoder:
         if schedule.stop is None and schedule.calendar is not None:
             return schedule.calendar.end
         return schedule.end
+
+    def parts(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """A batch in parts whose readings fit the memory in all steps that they reach.
+
+        One with sequence numbers stays whole, as a number goes where all of its readings are; those of live sources are
+        small.
+        """
+        words, schedule = self.plan.words, self.schedule
+        if words is None or batch_numbers_of(batch) is not None:
+            return [batch]
+        step_us = len(schedule.step(schedule.number_of(schedule.first))) * self.plan.grid.interval_us
+        rows = max(1, _REACHING // (2 + (words.before_us + words.after_us) // step_us))
+        return [batch.slice(at, rows) for at in range(0, batch.num_rows, rows)]
 
     def encode(self, given: tuple[pa.RecordBatch, Timestamp]) -> EncodedBatch:
         """Encode one batch of readings."""
@@ -454,8 +470,9 @@ class EncodeCells(beam.DoFn):
                 "readings are of a source that never ends and declares no window complete, so no window would ever be "
                 "published: use PrivateHistograms(..., by_watermark=True), which goes by the watermark of the source"
             )
-        for encoded in self._ahead.give((batch, timestamp)):
-            yield from self._gather(encoded)
+        for part in self._current().parts(batch):
+            for encoded in self._ahead.give((part, timestamp)):
+                yield from self._gather(encoded)
 
     def finish_bundle(self) -> Any:
         """Emit the cells of the bundle."""
