@@ -22,7 +22,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from ...privacy.analysis.planning import ErrorTable
+from ...privacy.analysis.utility import ErrorTable
 from ...schemas.slots import HOUR_US, said_duration
 from ..console import number, plural
 from ..released_series import Period, ReleasedSeries, Span, days_between

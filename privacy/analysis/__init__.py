@@ -2,7 +2,7 @@
 
 ``methods``
     the calibration table: every mechanism that settings can name
-``planning``
+``planning``, ``utility``
     what a release will be worth; for a purpose the mechanisms side by side, errors over windows and groups, the
     epsilon for an error, odds
 ``baselines``
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .baselines import group_dp as group_dp
     from .methods import METHODS as METHODS
     from .planning import NotApplicable as NotApplicable
-    from .planning import Odds as Odds
     from .planning import Plan as Plan
     from .planning import Planner as Planner
-    from .planning import Purpose as Purpose
-    from .planning import Utility as Utility
-    from .planning import analyse_utility as analyse_utility
+    from .utility import Odds as Odds
+    from .utility import Purpose as Purpose
+    from .utility import Utility as Utility
+    from .utility import analyse_utility as analyse_utility
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

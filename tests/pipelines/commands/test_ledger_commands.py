@@ -150,7 +150,7 @@ def test_a_budget_is_raised_after_confirmation_recorded_and_never_lowered(tmp_pa
     assert agreed.exit_code == 0
     shown = call("ledger", "show", made.ledger)
     assert shown.said("budget raised: 1.0 to 2.0")
-    assert shown.said("2; 1.445016 is left")
+    assert shown.said("2; 1.4450")
     lowered = call("ledger", "budget", made.ledger, "streets", "1.5")
     assert (lowered.code, lowered.out) == (4, "")  # refused without a question
     assert lowered.said("can only be raised")

@@ -14,12 +14,8 @@ from quiltstream.privacy.accounting.lower_bounds import least_loss, lower_bound
 from quiltstream.privacy.analysis import Odds, Purpose, analyse_utility
 from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS
-from quiltstream.privacy.analysis.planning import (
-    LARGEST_EPSILON,
-    Planner,
-    error_tables,
-    per_window,
-)
+from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, Planner
+from quiltstream.privacy.analysis.utility import error_tables, per_window
 from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
 from quiltstream.privacy.models.belief import Belief
 
