@@ -50,11 +50,9 @@ from ..models.belief import Belief
 from ..models.classes import everywhere
 from ..models.couplings import SIZES, Couplings
 from ..models.directions import (
-    ByCouplings,
     Certificate,
     Direction,
     FloatArray,
-    Kernel,
     Linear,
     NotContracting,
     OneNumber,
@@ -63,6 +61,7 @@ from ..models.directions import (
     certify,
     largest_between,
 )
+from ..models.kernels import ByCouplings, Kernel
 from ..models.markov_chain import ChainError
 from ..models.serialisation import Certified, Proof, check_belief
 from ..validation import accepted_loss, float_above

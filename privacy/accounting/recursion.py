@@ -44,15 +44,8 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import everywhere
-from ..models.directions import (
-    AnyStart,
-    ByCouplings,
-    Direction,
-    FloatArray,
-    MixingCurve,
-    NotContracting,
-    ratios_of,
-)
+from ..models.directions import AnyStart, Direction, FloatArray, MixingCurve, NotContracting
+from ..models.kernels import ByCouplings, ratios_of
 from ..models.markov_chain import ChainError
 from ..quilts.influence import sided_influence
 from .certificates import calibrated, directions_of, on_grid, proven_matrix

@@ -43,7 +43,8 @@ from numpy.typing import NDArray
 
 from ..accounting.certificates import directions_of
 from ..models.couplings import Couplings, couple, load_bound
-from ..models.directions import STEPS, ByCouplings, Direction, MixingCurve, NotContracting
+from ..models.directions import STEPS, Direction, MixingCurve, NotContracting
+from ..models.kernels import ByCouplings
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
 from .per_series import PSEUDO_VISITS

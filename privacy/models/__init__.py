@@ -3,7 +3,7 @@
 ``belief``, ``serialisation``
     the protocol: what a belief answers; and every kind of belief, from its plain form, with the certificates that a
     model file keeps of what it costs at a density
-``directions``, ``couplings``
+``directions``, ``kernels``, ``couplings``
     one direction of time under a belief: what a state tells about the releases ahead of it, or behind it; and the
     couplings of rows that prove it
 ``markov_chain``, ``periodic``
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .directions import AnyStart as AnyStart
     from .directions import Certificate as Certificate
     from .directions import Direction as Direction
-    from .directions import Kernel as Kernel
     from .directions import MixingCurve as MixingCurve
     from .directions import NotContracting as NotContracting
     from .directions import certify as certify
     from .dobrushin import DobrushinBounds as DobrushinBounds
+    from .kernels import Kernel as Kernel
     from .markov_chain import ChainError as ChainError
     from .markov_chain import MarkovChain as MarkovChain
     from .markov_chain import smooth_zeros as smooth_zeros

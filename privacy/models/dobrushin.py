@@ -41,7 +41,8 @@ import numpy as np
 from ..validation import NO_NUMBERS, as_list, instance, whole
 from .belief import Belief
 from .classes import two_states
-from .directions import STEPS, MixingCurve, Pair, PeriodicKernel, lost_variation
+from .directions import STEPS, MixingCurve, Pair
+from .kernels import PeriodicKernel, lost_variation
 from .markov_chain import ChainError, FloatArray, MarkovChain
 from .periodic import PeriodicChain
 

@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 from ..validation import PrivacyError, instance, numbers, positive
 from .belief import Belief
-from .directions import Kernel, Pair
+from .directions import Pair
+from .kernels import Kernel
 
 BoolArray = npt.NDArray[np.bool_]
 

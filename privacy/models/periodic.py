@@ -26,7 +26,8 @@ import numpy.typing as npt
 from ..validation import as_list
 from . import markov_chain
 from .belief import Belief
-from .directions import Pair, PeriodicKernel
+from .directions import Pair
+from .kernels import PeriodicKernel
 from .markov_chain import ChainError, FloatArray, MarkovChain, frozen
 
 BoolArray = npt.NDArray[np.bool_]
