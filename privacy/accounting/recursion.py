@@ -61,8 +61,8 @@ _COUPLED, _BOXED = 12, 3  # states up to which couplings are held, and boxes tri
 _FORGOTTEN = (64, 1e-3)  # a block of so many slots, and its total variation, after which longer ones add nothing
 _TELLING = (6, 0.8)  # of many states, shorter blocks and larger total variations count for short windows alone
 _FOLLOWED = 4096  # slots of a run, and iterations of a level, that are followed at most
-_SHORT = 64  # a run of more slots has couplings of its own density
-_REMEMBERED = 2**21  # numbers that a side remembers of runs, some 16 MB
+_SHORT = 64  # a run of more slots has the certificate of its own density, and its couplings
+_REMEMBERED = 2**22  # numbers that a side remembers of runs, some 30 MB
 FAR = 2**40  # slots that stand for a run without end
 
 
@@ -402,7 +402,7 @@ class Course:
 
     def _take_level(self, state: State) -> None:
         """Keep below the tails of an endless run from a state on that is."""
-        if self._level is None and (self._held or not self._side.shape):
+        if self._level is None and self._held:
             bounds = self._side.bound(self._density, self._phase_of(self._done - 1))
             if bounds is not None and state.below(bounds):
                 self._level = self._side.level(self._density)
