@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.readings import Readings
 from quiltstream.transforms.formats.columns import Columns
 from quiltstream.transforms.formats.lines import Layout
+from quiltstream.transforms.formats.paths import SourceFileError
 from quiltstream.transforms.formats.rows import RowDecoder
 from quiltstream.transforms.readings.tables import rows_in
 
@@ -401,3 +403,20 @@ def test_a_file_that_unpacks_to_one_endless_line_is_read_in_little_memory(tmp_pa
     finally:
         tracemalloc.stop()
     assert (len(rows), [reason for _, reason in rejects]) == (1, ["malformed-row"])
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_objects_that_each_have_another_key_are_refused(tmp_path: Path, form: str) -> None:
+    objects = [json.dumps({f"k{at}": at}) for at in range(5_000)]
+    (tmp_path / "x").write_text("\n".join(objects) if form == "jsonl" else f"[{','.join(objects)}]", encoding="utf-8")
+    readings = Readings(select="select 'a' as series, 0 as time, num(k1) as value from files")
+    with pytest.raises((SettingsError, SourceFileError), match="has 5,000 different keys in 5,000 objects"):
+        decode(FileSource.model_validate({form: str(tmp_path / "x")}), readings)
+
+
+def test_a_document_of_very_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quiltstream.transforms.formats.jsonl._MOST_VALUES", 1_000)
+    (tmp_path / "x.json").write_text(f"[{','.join('1' * 2_000)}]", encoding="utf-8")
+    readings = Readings(select="select 'a' as series, 0 as time, 1 as value from files")
+    with pytest.raises(SettingsError, match="or 1,000 values"):
+        decode(FileSource(json=str(tmp_path / "x.json")), readings)

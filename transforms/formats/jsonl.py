@@ -27,6 +27,10 @@ _DEEPEST = 600
 
 #: Bytes of a document, which is held as a whole.
 LARGEST_DOCUMENT = 1 << 26
+_MOST_VALUES = 8_000_000
+
+#: Objects times keys of which columns are made at once.
+_MOST_CELLS = 20_000_000
 
 
 def keys_of(stream: BinaryIO, path: str) -> list[str] | None:
@@ -48,25 +52,33 @@ def json_line_rows(stream: BinaryIO, path: str, layout: Layout, columns: Columns
         parts = block.data.split(b"\n")[:-1] if block.data else [b"!"]
         found = [(number, object_of(one)) for number, one in enumerate(parts, block.first_line) if one.strip()]
         names = names or list(dict.fromkeys(key for _, one in found for key in one or {}))
-        yield rows_of_objects(found, names)
+        yield rows_of_objects(found, names, path)
 
 
 def document_rows(stream: BinaryIO, path: str) -> Iterator[RawRows]:
     """A document: the elements of an array, or one object."""
     data = read_text(stream, path, LARGEST_DOCUMENT + 1)
-    if len(data) > LARGEST_DOCUMENT:
-        raise SourceFileError(f"file {path} is a document of over {LARGEST_DOCUMENT:,} bytes; write it as JSON Lines")
+    # a few bytes of a document are an object of some hundred
+    if len(data) > LARGEST_DOCUMENT or sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise SourceFileError(
+            f"file {path} is a document of over {LARGEST_DOCUMENT:,} bytes or {_MOST_VALUES:,} values; write it as "
+            "JSON Lines"
+        )
     found = _value_of(data.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
         raise SourceFileError(f"file {path} is no document of JSON; check that it is whole")
     elements = enumerate(found if isinstance(found, list) else [found], 1)
     objects = [(at, one if isinstance(one, dict) else None) for at, one in elements]
-    yield rows_of_objects(objects, list(dict.fromkeys(key for _, one in objects for key in one or {})))
+    yield rows_of_objects(objects, list(dict.fromkeys(key for _, one in objects for key in one or {})), path)
 
 
-def rows_of_objects(found: list[tuple[int, dict[str, Any] | None]], names: list[str]) -> RawRows:
+def rows_of_objects(found: list[tuple[int, dict[str, Any] | None]], names: list[str], path: str) -> RawRows:
     """Numbered objects with all their columns."""
     objects = [one for _, one in found if one is not None]
+    if len(objects) * len(names) > _MOST_CELLS:
+        raise SourceFileError(
+            f"file {path} has {len(names):,} different keys in {len(objects):,} objects; write the keys as values"
+        )
     columns = {name: pa.array([_text(one.get(name)) for one in objects], pa.utf8()) for name in names}
     good, lost = ([at for at, one in found if (one is None) is bad] for bad in (False, True))
     return RawRows(columns, np.array(good, dtype=np.int64), np.array(lost, dtype=np.int64))

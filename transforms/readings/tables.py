@@ -171,7 +171,7 @@ def cim_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]: 
         found = cim(read_text(stream, path, json_files.LARGEST_DOCUMENT))
     except Exception as error:  # noqa: BLE001 - whatever a parser raises may quote the document
         raise SourceFileError(f"file {path} has no CIM MeterReadings ({type(error).__name__})") from None
-    yield json_files.rows_of_objects(list(enumerate(found, 1)), list(found[0]) if found else [])
+    yield json_files.rows_of_objects(list(enumerate(found, 1)), list(found[0]) if found else [], path)
 
 
 #: Bytes of a telegram.
@@ -193,7 +193,7 @@ def dsmr_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[RawRows]:
                 found += [(line, None)] if one.strip() else []
             line += one.count(b"\n")
         names = names or list(dict.fromkeys(key for _, one in found for key in one or {}))
-        yield json_files.rows_of_objects(found, names)
+        yield json_files.rows_of_objects(found, names, path)
 
 
 #: Formats of records that are always read whole.
