@@ -408,7 +408,9 @@ def test_a_file_that_unpacks_to_one_endless_line_is_read_in_little_memory(tmp_pa
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_objects_that_each_have_another_key_are_refused(tmp_path: Path, form: str) -> None:
     objects = [json.dumps({f"k{at}": at}) for at in range(5_000)]
-    (tmp_path / "x").write_text("\n".join(objects) if form == "jsonl" else f"[{','.join(objects)}]", encoding="utf-8")
+    (tmp_path / "x").write_text(
+        "\n".join([*objects, ""]) if form == "jsonl" else f"[{','.join(objects)}]", encoding="utf-8"
+    )
     readings = Readings(select="select 'a' as series, 0 as time, num(k1) as value from files")
     with pytest.raises((SettingsError, SourceFileError), match="has 5,000 different keys in 5,000 objects"):
         decode(FileSource.model_validate({form: str(tmp_path / "x")}), readings)
