@@ -25,6 +25,9 @@ _DOMAIN = click.option("--domain", help="Of this domain only.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
+_ALL = click.option("--all", "every", is_flag=True, help="Print every number, and what they rest on.")
+
+
 def _json(what: str) -> Callable[[_Function], _Function]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
 
@@ -329,7 +332,8 @@ def init(**given: Any) -> None:
     is_flag=True,
     help="For pooled: keep a certificate of the exact account at epsilon 1; for more than 12 states, a minute for 51.",
 )
-def fit(settings: Path, *, output: Path | None, **given: Any) -> None:
+@_ALL
+def fit(settings: Path, *, output: Path | None, every: bool, **given: Any) -> None:
     r"""Estimate what is to be believed about the data from a history, and write it as a model file.
 
     Transitions between adjacent slots are counted per series, a gap cuts the chain. The belief is the class of all
@@ -347,7 +351,7 @@ def fit(settings: Path, *, output: Path | None, **given: Any) -> None:
     from .commands.fit_text import show
     from .console import results
 
-    show(results(), fit_file(settings, Choice(**given), output))
+    show(results(), fit_file(settings, Choice(**given), output), every=every)
 
 
 @main.command(short_help="Say what is in the data of a settings file; charge and publish nothing.")
@@ -402,6 +406,7 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
 @click.option("--dry-run", is_flag=True, help="Say schedule, noise, expected error and loss; read no data.")
 @_json("the summary, or the dry run,")
+@_ALL
 @click.option(
     "--history-lost",
     is_flag=True,
@@ -432,7 +437,14 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
 )
 @click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
 def run(
-    settings: Path, beam_options: tuple[str, ...], *, dry_run: bool, live: bool, even_if_empty: bool, **given: bool
+    settings: Path,
+    beam_options: tuple[str, ...],
+    *,
+    dry_run: bool,
+    live: bool,
+    even_if_empty: bool,
+    every: bool,
+    **given: bool,
 ) -> None:
     r"""Publish what a settings file says, once and within the budget.
 
@@ -465,7 +477,7 @@ def run(
     if dry_run:
         from .commands.dry_run import dry
 
-        code = dry(settings, **given, live=live, accepted=accepted)
+        code = dry(settings, **given, every=every, live=live, accepted=accepted)
     elif live:
         from .live.command import run_live
 
@@ -473,7 +485,7 @@ def run(
     else:
         from .commands.run import run_file
 
-        code = run_file(settings, beam_options, **given, even_if_empty=even_if_empty, accepted=accepted)
+        code = run_file(settings, beam_options, **given, every=every, even_if_empty=even_if_empty, accepted=accepted)
     raise SystemExit(code)
 
 
@@ -578,8 +590,9 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
     show_default=True,
     help="Of what is printed.",
 )
+@_ALL
 def plan_command(
-    *, settings: Path | None, model: Path | None, picture: Path | None, format_: str, **given: Any
+    *, settings: Path | None, model: Path | None, picture: Path | None, format_: str, every: bool, **given: Any
 ) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
@@ -594,7 +607,7 @@ def plan_command(
     """
     from .commands.plan import Options, plan
 
-    plan(settings, model, Options(**given), picture=picture, as_json=format_ == "json")
+    plan(settings, model, Options(**given), picture=picture, as_json=format_ == "json", every=every)
 
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")

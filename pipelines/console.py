@@ -146,6 +146,14 @@ def percent(share: float) -> str:
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"  # noqa: PLR2004 - as shown
 
 
+def odds(epsilon: float) -> str:
+    """An epsilon as what it makes of a guess, rounded up; ``a guess of 50 % becomes at most 73.2 %``."""
+    if not math.isfinite(epsilon):
+        return "nothing bounds what a guess becomes"
+    thousandths = math.ceil(1000 / (1 + math.exp(-epsilon)) - 1e-9)
+    return f"a guess of 50 % becomes at most {thousandths / 10:g} %"
+
+
 _SURE, _UNSURE, _BAR = "█", "░", "█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

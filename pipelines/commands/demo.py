@@ -29,10 +29,10 @@ from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
 from .. import data
 from ..connectors.files import released
-from ..console import comparison, facts, heading, notes, paragraph, plural, results, working
+from ..console import comparison, facts, heading, odds, paragraph, plural, results, working
 from ..errors import CommandError, writing
 from .fit import Choice, fit_settings
-from .fit_text import habits_told, of_a_new_series, said_of
+from .fit_text import habits_told, of_a_new_series
 from .run import Summary, run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
@@ -149,9 +149,9 @@ def demonstrate(out: Path) -> None:
     lost = beyond(settings, feeder, plan.calibration.sigma)
     _write_summary(out, summary, errors, lost)
     console = results()
-    _show_belief(console, plan, rows[0], lost)
-    _show_picture(console, settings, rows, truth, errors)
-    _show_cost(console, summary, len(rows))
+    _show_belief(console, plan, rows[0])
+    _show_picture(console, settings, rows, truth)
+    _show_cost(console, summary, len(rows), errors, lost)
     _files(console, out, perf_counter() - began)
 
 
@@ -182,35 +182,24 @@ def _check_own(out: Path) -> None:
         )
 
 
-def _show_belief(console: Console, plan: Plan, row: Release, lost: int) -> None:
-    noise, cover = plan.calibration, plan.model.diagnostics["cover"]
-    rank, n, others = cover["rank"], cover["series"], cover["others"]
+def _show_belief(console: Console, plan: Plan, row: Release) -> None:
+    cover, total = plan.model.diagnostics["cover"], row.total or 1
     heading(console, "52 weekly load histograms of 30 London homes, at epsilon 1 for the year")
     facts(
         console,
         {
-            "data": "60 households, half-hourly, 2013 (Low Carbon London, UK Power Networks)",
-            "split": "in the order of their names, the 1st, 3rd, 5th ... are the history, the others the feeder",
-            "belief": f"every home is a chain, also one that changes in time, that forgets as fast as {rank} of the "
-            f"{n} homes of the history do (a class of total-variation bounds, both directions of time)",
+            "data": "60 households, half-hourly, 2013 (Low Carbon London): every second one by name is published, the "
+            "others are the history that says what is believed",
             "promise": PROMISE,
+            "epsilon 1": f"{odds(1.0)} about one half-hour",
             "habits": habits_told(cover, plan.space),
             "a new home": of_a_new_series(cover),
-            "on the feeder": f"{lost} of the 30 homes lose more than 1 by their own chains",
-            **{name: f"of the history {said}, given the kind of each day" for name, said in said_of(cover["checks"])},
-            "noise": f"{noise.method}: sigma {noise.sigma:.2f}, scale {row.scale:.1f} half-hours in every count, "
-            f"drawn so that counts add up to the public total; 95 % within {row.half_width_95:,}",
-            "at least": f"below sigma {others['least']:.2f} the slowest of the {rank} chains would lose more than 1; "
-            f"for the list of these chains alone, which allows no change in time, {others['own']:.2f} is enough",
-            "by quilts": f"mqm-exact {others['mqm-exact']:.1f} for the list of the {rank} chains, mqm-approx "
-            f"{others['mqm-approx']:.1f} for bounds on pi_min and gap that hold them",
+            "noise": f"each count within {row.half_width_95:,} (95 %), {row.half_width_95 / total:.1%} of a week",
         },
     )
 
 
-def _show_picture(
-    console: Console, settings: Settings, rows: list[Release], truth: npt.NDArray[np.int64], errors: Errors
-) -> None:
+def _show_picture(console: Console, settings: Settings, rows: list[Release], truth: npt.NDArray[np.int64]) -> None:
     row = rows[_WEEK]
     week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
     heading(console, f"Half-hours of 30 homes in each band, week of {week}")
@@ -218,45 +207,23 @@ def _show_picture(
     for line in comparison(labels, exact, row.counts, row.half_width_95, width=console.width - 4):
         console.print("  ", line, sep="", no_wrap=True, overflow="crop")
     console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
-    heading(console, "How good")
-    facts(
-        console,
-        {
-            "a week": f"is off by {errors.share:.1%} of its {sum(exact):,} half-hours, all bands added up, on average",
-            "median error": f"{errors.counts:.1%} of the true count, over 52 weeks and 5 bands; of the estimates, "
-            f"which are never negative, {errors.estimates:.1%}",
-            "in the band": f"{errors.covered:.0%} of the 260 counts are within {rows[0].half_width_95:,} of the truth",
-        },
-    )
 
 
-def _show_cost(console: Console, summary: Summary, releases: int) -> None:
-    this_run = (
-        f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
-    )
+def _show_cost(console: Console, summary: Summary, releases: int, errors: Errors, lost: int) -> None:
+    run = f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
     if summary.windows_published:
-        this_run = f"{plural(summary.windows_published, 'window')} published and charged"
-    heading(console, "What it cost")
+        run = f"{plural(summary.windows_published, 'window')} published and charged"
+    heading(console, "How good, which only this demo may print, and what it cost")
     facts(
         console,
         {
-            "this run": this_run,
-            "loss": f"{summary.loss_after:.6f} of the budget {summary.budget:g}, after {plural(releases, 'release')}: "
-            "to someone who knows a home's habits; docs/mathematics.md has the proof",
-            "naive adding": f"says {summary.naive_loss:g}",
+            "a week": f"is off by {errors.share:.1%}, all bands added up; {errors.covered:.0%} of the counts are in "
+            "their band",
+            "beyond": f"{lost} of the 30 homes lose more than 1 by their own chains",
+            "this run": run,
+            "loss": f"{summary.loss_after:.6f} of the budget 1, after {plural(releases, 'release')}, to someone who "
+            f"knows a home's habits; naive adding says {summary.naive_loss:g}",
         },
-    )
-    heading(console, "Who may see what")
-    notes(
-        console,
-        [
-            "private, so they may be published: the released counts, their estimates and bands, the ledger",
-            "only this demo may print: the true histogram, the errors, the share in the band, how many homes of the "
-            "feeder lose more than 1",
-            "exact statistics of the history, which no ledger counts: the belief, and so the noise of every row and "
-            "its model id, and how many of its homes lose more. Here the history is public; "
-            "where it is not, give bounds by hand, or estimate from noisy counts (docs/model.md)",
-        ],
     )
 
 
@@ -265,20 +232,12 @@ def _files(console: Console, out: Path, seconds: float) -> None:
     facts(
         console,
         {
-            "settings.yaml": f"the job; quiltstream run {out}/settings.yaml runs it again",
-            "model.json": "the belief, fitted once and then used as it is",
-            "roster.csv": "the 30 homes of the feeder",
-            "releases.parquet": f"the 52 released rows; quiltstream show {out}/releases.parquet draws any of them",
-            "ledger.db": f"the ledger of record; quiltstream ledger show {out}/ledger.db",
-            ".*.quiltstream.*": "a hidden file that remembers the ledger: its id, its head and the newest release",
-            "summary.json": "the numbers above, with those that only the demo may print",
+            "the job": "settings.yaml, model.json (the belief) and roster.csv (the homes)",
+            "rows": f"quiltstream show {out}/releases.parquet",
+            "ledger": f"quiltstream ledger show {out}/ledger.db",
         },
     )
-    paragraph(
-        console,
-        f"Run it again: the same rows, and nothing is charged. To reset it, delete {out}; "
-        "a year published afresh spends the budget a second time, which real data never allow.",
-    )
+    paragraph(console, "Run it again: the same rows, and nothing is charged.")
 
 
 def _write_summary(out: Path, summary: Summary, errors: Errors, lost: int) -> None:

@@ -5,6 +5,7 @@ Everything follows from the settings, the model and the roster. The ledger of re
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
 import time
@@ -23,10 +24,11 @@ from ...privacy.accounting.schedules import Schedule
 from ...privacy.analysis.methods import METHODS, by_quilts
 from ...privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism
 from ...privacy.models.serialisation import belief_from_dict
+from ...schemas.model_file import Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration
+from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration, time_zone
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
@@ -44,7 +46,7 @@ from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
 from ...transforms.registration import register
 from ..connectors.job_io import check_apart, refuse_topics, sink_of
-from ..console import facts, finite, heading, lines, notes, number, plural, print_json, results
+from ..console import facts, finite, heading, lines, notes, number, odds, percent, plural, print_json, results
 from ..errors import CommandError, ExitCode, explain
 from ..on_record import (
     OnRecord,
@@ -391,12 +393,19 @@ class Windows:
     @property
     def span(self) -> str:
         """From when to when they go, in words."""
-        first = self.first or "from the first reading"
-        return (
-            f"{first}, without end"
-            if self.last is None and self.endless
-            else f"{first} to {self.last or 'the last reading'}"
-        )
+        first, last = (_on_clock(one, self.zone) for one in (self.first, self.last))
+        if last is None and self.endless:
+            return f"{first or 'from the first reading'}, without end"
+        return f"{first or 'from the first reading'} to {last or 'the last reading'}"
+
+
+def _on_clock(instant: str | None, zone: str | None) -> str | None:
+    """An instant as the clock of a calendar shows it; its day alone where it is a midnight."""
+    if instant is None:
+        return None
+    at = dt.datetime.fromisoformat(instant)
+    at = at if zone is None else at.astimezone(time_zone(zone))
+    return at.date().isoformat() if at.time() == dt.time() else at.isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,6 +547,7 @@ class Forecast:
     # how much the noise is, and what would help, one line each; empty where the error is within ``most_error``
     hopeless: tuple[str, ...]
     stand_in: bool  # whether the belief is a stand-in
+    belief: str  # where it comes from, and with what odds it covers a further series
     run: Course  # what ``run`` will do without another word, with its exit code, as far as that is known
     naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
     budget: float  # on record, or that of the settings where none is
@@ -585,6 +595,7 @@ def forecast(
         cost=Cost.of(plan, charged),
         hopeless=hopeless,
         stand_in=plan.stand_in,
+        belief=belief_text(plan.model.provenance),
         run=course_of(
             settings,
             plan,
@@ -656,6 +667,10 @@ _MISSING = {
 }
 
 
+#: What is said of a model of protected series.
+GIVEN = "hold only given the model"
+
+
 def assumptions(plan: Plan) -> tuple[str, ...]:
     """What the promise of a plan rests on, one sentence each."""
     rule, _, gap = plan.domain.missing.partition(" ")
@@ -679,8 +694,7 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
         if used:
             what = f"{used:,} series that it is to protect"
         found.append(
-            f"the model was estimated from {what}: noise and loss hold only given the model, which is itself a "
-            "function of their data"
+            f"the model was estimated from {what}: noise and loss {GIVEN}, which is itself a function of their data"
         )
     return tuple(found)
 
@@ -688,7 +702,8 @@ def assumptions(plan: Plan) -> tuple[str, ...]:
 def of_history(plan: Plan) -> tuple[str, ...]:
     """What the model tells of its history: exact statistics, for the operator alone."""
     origin = plan.model.provenance
-    if not origin.outside:
+    left_out = 0 if origin.odds is None else origin.series - round(origin.odds * (origin.series + 1))
+    if not origin.outside or origin.outside <= left_out:  # the cover leaves so many out
         return ()
     return (
         f"{origin.outside} of the {origin.series} series the model was fitted on lie outside its belief by plug-in; "
@@ -696,44 +711,54 @@ def of_history(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def show(console: Console, said: Forecast) -> None:
-    """Print a forecast."""
-    noise = said.noise
+def show(console: Console, said: Forecast, *, every: bool = False) -> None:
+    """Print a forecast, or with every number of it."""
+    noise, found = said.noise, said.histograms
     heading(console, f"{said.query} over {said.domain}: nothing was read, nothing is charged")
-    quilts = ", ".join(f"{name} {sigma:.1f}" for name, sigma in noise.by_quilts.items())
+    share = percent(noise.half_width_95 * found.median_share / noise.expected_error / len(said.labels))
+    loss = f"epsilon {said.cost.loss:.4g}: {odds(said.cost.loss)} about one slot, to someone who knows the habits"
+    details = [
+        ("sigma", f"{noise.text}; {noise.scale_text}; expected error {number(noise.expected_error)}"),
+        *(("" if at else "by length", one.text) for at, one in enumerate(noise.by_length)),
+        ("quilt", noise.quilt_text),
+        *(
+            [("by quilts", f"sigma by {', '.join(f'{one} {of:.1f}' for one, of in noise.by_quilts.items())}")]
+            * bool(noise.by_quilts)
+        ),
+        ("per bin" if noise.classes == 1 else "per cell", _relative(said)),
+        ("loss", f"{said.cost.loss:.9g} for the whole schedule; {_naive(said)}"),
+        *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
+        ("event", said.cost.protection),
+    ]
     facts(
         console,
         [
-            ("schedule", said.schedule.text),
-            ("", said.schedule.span),
-            ("publishes", f"{said.histograms.text}, {_counts(said)}: {', '.join(said.labels)}"),
-            ("noise", noise.text),
-            ("quilt", noise.quilt_text),
-            *([("by quilts", f"sigma by {quilts}")] if quilts else []),
-            ("scale", noise.scale_text),
-            ("expected error", f"{number(noise.expected_error)} cells a count; 95 % within {noise.half_width_95:,}"),
-            *(("" if at else "by length", one.text) for at, one in enumerate(noise.by_length)),
-            ("per bin" if noise.classes == 1 else "per cell", _relative(said)),
-            ("loss", f"{said.cost.loss:.9g} for the whole schedule; {_naive(said)}"),
-            *([] if said.cost.calibration is None else [("", said.cost.calibration)]),
-            ("event", said.cost.protection),
+            ("publishes", f"{said.schedule.text}, {said.schedule.span}"),
+            ("", f"of {found.text}, {_counts(said)}"),
+            ("noise", f"each count within {noise.half_width_95:,} (95 %), {share} of a total"),
+            *(details if every else []),
+            ("promise", loss),
+            ("belief", "a STAND-IN: nothing says that it holds" if said.stand_in else said.belief),
             ("budget", _budget(said)),
-            ("ledger", said.account.text),
+            *([("ledger", said.account.text)] if every or said.account.exists else []),
             *([] if said.silence is None else [("silence", said.silence)]),
             ("run", str(said.run)),
         ],
-    )
-    if said.stand_in:
-        heading(console, "THE BELIEF IS A STAND-IN")
-        lines(console, stand_in_text(single=said.histograms.members == (1, 1) and said.histograms.keys == 1))
+    )  # fmt: skip
+    single = found.members == (1, 1) and found.keys == 1
     if said.hopeless:
-        heading(console, "THE NOISE DROWNS THE COUNTS")
-        lines(console, said.hopeless)
+        heading(console, "THE NOISE DROWNS THE COUNTS; the error of a bin that each of these leaves")
+        lines(console, said.hopeless if every else said.hopeless[1:-1])
+    if said.stand_in and (every or not said.hopeless):
+        heading(console, "THE BELIEF IS A STAND-IN")
+        lines(console, stand_in_text(single=single)[0 if every else 1 :])
     if said.cautions:
         heading(console, "Look at this first")
         notes(console, said.cautions)
-    heading(console, "What this rests on")
-    notes(console, said.assumptions)
+    rests = [one for one in said.assumptions if every or GIVEN in one]
+    if rests:
+        heading(console, "What this rests on")
+        notes(console, rests)
     if said.from_data:
         frozen = "as public, window by window" if said.schedule.endless else "as public, and frozen by the first run"
         notes(console, [f"{', '.join(said.from_data)}: left out, so taken from the data, {frozen}"])
@@ -742,12 +767,19 @@ def show(console: Console, said: Forecast) -> None:
         notes(console, said.of_history)
 
 
+def belief_text(origin: Provenance) -> str:
+    """What a belief is of, and how likely it covers a further series."""
+    if origin.odds is None:
+        return origin.text
+    return f"{origin.source or 'fitted on a history'}; covers a further series with odds of about {origin.odds:.2f}"
+
+
 def _counts(said: Forecast) -> str:
     classes = said.noise.classes
     if classes == 1:
         return f"{len(said.labels)} counts each"
     by = " and ".join(said.noise.by)
-    return f"{classes * len(said.labels):,} counts each, for {classes} classes of slots by {by}"
+    return f"{classes * len(said.labels):,} counts each, for {classes} classes by {by}"
 
 
 def _relative(said: Forecast) -> str:
@@ -784,6 +816,7 @@ def dry(
     path: Path,
     *,
     as_json: bool,
+    every: bool = False,
     live: bool = False,
     history_lost: bool = False,
     accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
@@ -821,5 +854,5 @@ def dry(
     if as_json:
         print_json(said.to_dict())
     else:
-        show(results(), said)
+        show(results(), said, every=every)
     return ExitCode.OK if said.run.code is None else said.run.code

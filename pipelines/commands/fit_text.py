@@ -17,12 +17,12 @@ from ...schemas.model_file import Model
 from ...schemas.slots import format_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import LEAST_ODDS
-from ..console import facts, heading, notes, number, shares
+from ..console import facts, heading, notes, number, odds, shares
 from .fit import Fitted
 
 
-def show(console: Console, fitted: Fitted) -> None:
-    """Print a fitted model."""
+def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
+    """Print a fitted model, or with the price of every cover."""
     model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
     belief = belief_from_dict(model.belief)
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
@@ -30,7 +30,7 @@ def show(console: Console, fitted: Fitted) -> None:
     if "rhythm" in found:
         _show_rhythm(console, model)
     elif "cover" in found:
-        _show_cover(console, model)
+        _show_cover(console, model, every=every)
     else:
         _show_pooled(console, model, belief, interval)
     said = [*origin.notes]
@@ -83,7 +83,7 @@ def of_a_new_series(found: Mapping[str, Any]) -> str:
     )
 
 
-def _show_cover(console: Console, model: Model) -> None:
+def _show_cover(console: Console, model: Model, *, every: bool) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
     given = f", given the kind of day ({found['given']})" if found["given"] else ""
@@ -92,7 +92,7 @@ def _show_cover(console: Console, model: Model) -> None:
         "promise": PROMISE,
         "habits": habits_told(found, model.states),
         "a new series": of_a_new_series(found),
-        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless; {kept}{given}",
+        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless: {odds(1.0)}; {kept}{given}",
     }
     if found["given"].startswith("kinds"):
         said["kinds"] = (
@@ -100,7 +100,8 @@ def _show_cover(console: Console, model: Model) -> None:
             "given that label, and given the third itself a day is no Markov chain"
         )
     facts(console, said)
-    _show_table(console, found["table"], found["rank"], found["series"])
+    if every:
+        _show_table(console, found["table"], found["rank"], found["series"])
     _show_checks(console, found)
 
 

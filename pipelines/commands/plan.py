@@ -38,7 +38,7 @@ from ...schemas.states import StateSpace
 from ...transforms.checks import class_share, stand_in_text
 from ...transforms.plan import make_plan
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import facts, heading, lines, notes, plural, print_json, results, working
+from ..console import facts, heading, lines, notes, odds, plural, print_json, results, working
 from ..errors import CommandError, writing
 
 #: Endings of pictures, and how such a file begins.
@@ -105,6 +105,7 @@ def plan(
     *,
     picture: Path | None,
     as_json: bool,
+    every: bool = False,
 ) -> None:
     """Plan, print, and draw the picture that is named."""
     if (settings is None) == (model is None):
@@ -128,7 +129,7 @@ def plan(
         print_json({**found.to_dict(), **said})
         return
     console = results()
-    show(console, subject, found, life)
+    show(console, subject, found, life, every=every)
     if picture is not None:
         console.print(f"\n{picture}: written", soft_wrap=True)
 
@@ -249,34 +250,38 @@ def lifetime(subject: Subject, text: str, purpose: Purpose) -> Lifetime:
     return Lifetime(text, slots, purpose.epsilon, proved, least)
 
 
-def show(console: Console, subject: Subject, found: Utility, life: Lifetime | None = None) -> None:
-    """Print a plan."""
+def show(
+    console: Console, subject: Subject, found: Utility, life: Lifetime | None = None, *, every: bool = False
+) -> None:
+    """Print a plan, or with every epsilon and what each mechanism assumes."""
     purpose, chosen = found.purpose, found.chosen
     heading(console, f"{subject.name}: nothing was read, nothing is charged")
     facts(console, [*_asked_for(subject, found), *(("", one) for one in subject.notes)])
     if subject.stand_in:
-        heading(console, "THE BELIEF IS A STAND-IN")
-        lines(console, stand_in_text(single=subject.purpose.group == 1))
-    heading(console, f"Mechanisms side by side; the smallest window, in slots, and group are for {_wanted(purpose)}")
+        lines(console, stand_in_text(single=subject.purpose.group == 1)[: None if every else 1])
+    heading(console, f"Mechanisms; window, in slots, and group: the smallest for {_wanted(purpose)}")
     _print(console, mechanism_table(found))
     if any(not one.hides_neighbours for one in found.mechanisms):
-        notes(console, ["* for comparison: it hides a slot alone, and what its neighbours show of it stays"])
+        notes(console, ["* hides a slot alone, and what its neighbours show of it stays"])
     if subject.mechanism not in (None, chosen.name):
+        notes(console, [f"the settings name {subject.mechanism}; below is {chosen.name}, or give --mechanism"])
+    if every:
+        heading(console, "What each assumes and does not protect")
         notes(
-            console, [f"the settings name {subject.mechanism}; what follows is for {chosen.name}, or give --mechanism"]
+            console,
+            [
+                *(f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms),
+                *(f"{one.method}: does not apply: {_as_settings_name(one.reason)}" for one in found.others),
+            ],
         )
-    heading(console, "What each assumes and does not protect")
-    notes(
-        console,
-        [
-            *(f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms),
-            *(f"{one.method}: does not apply: {_as_settings_name(one.reason)}" for one in found.others),
-        ],
-    )
     heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
-    _print(console, "\n\n".join(error_tables(found.table, _windows(subject, found))))
+    tables = error_tables(found.table, _windows(subject, found))
+    own = [text for text, epsilon in zip(tables, found.table.epsilons, strict=True) if epsilon == purpose.epsilon]
+    _print(console, "\n\n".join(tables if every or not own else own))
     heading(console, "What it means")
-    facts(console, [*_meaning(subject, found), *([] if life is None else [("lifetime", life.text)])])
+    means = _meaning(subject, found)
+    means = means if every else [one for one in means if one[0] not in ("", "per window")]
+    facts(console, [*means, *([] if life is None else [("lifetime", life.text)])])
 
 
 def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
@@ -314,7 +319,8 @@ def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
         ("for the error", epsilon),
         ("loss", loss),
         ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
-        ("odds", f"this loss: {found.odds[0]}"),
+        ("odds", odds(found.loss)),
+        ("", f"this loss: {found.odds[0]}"),
         *(
             ("", f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
             for one in found.odds[1:]

@@ -6,12 +6,15 @@ import datetime as dt
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...schemas.model_file import Model, ModelError
 from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings
+from ...schemas.settings.model import SHIPPED
 from ...schemas.slots import DAY_US, format_duration, format_instant, time_zone
 from ...transforms.readings.slots import words_of
 from ..console import listed, percent, plural
@@ -201,7 +204,7 @@ def of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster
         )
     if found.silent:
         yield f"no reading counts of {_named(found.silent)} of the roster: a typing error, or gone?"
-    if found.not_in_roster:
+    if found.not_in_roster and not _is_history(settings, data, roster):
         share = percent(found.not_in_roster / found.readings)
         yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
@@ -210,6 +213,17 @@ def of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster
         yield _goes_on(found.unended, found.last_counted, settings)
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
+
+
+def _is_history(settings: Settings, data: Gathered, roster: Roster | None) -> bool:
+    """Whether the series outside the roster are those that the model is fitted on, or is yet to be."""
+    if roster is None or settings.model_file is None or settings.model in SHIPPED:
+        return False
+    others = set(data.names).difference(roster.series)
+    try:
+        return Model.load(Path(settings.model_file)).provenance.used(others) == len(others)
+    except ModelError:
+        return True
 
 
 def _goes_on(unended: int, last: str, settings: Settings) -> str:

@@ -23,7 +23,7 @@ from ...schemas.slots import format_instant
 from ...store.accounts import priced
 from ...store.specs import Registration
 from ...store.store import Store
-from ...transforms.checks import STAND_IN_TEXT, error_shares
+from ...transforms.checks import STAND_IN_TEXT, error_shares, fewest_slots
 from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
 from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
@@ -31,7 +31,7 @@ from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
-from ..console import facts, heading, notes, paragraph, plural, print_json, results, working
+from ..console import facts, heading, notes, odds, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
 from ..estimation import estimated_plan
@@ -39,7 +39,7 @@ from ..on_record import OnRecord, begin_memory, note_lost_history, on_record, wi
 from ..preflight import Word, check_command, preflight
 from ..runners import counters, new_pipeline, options_of, read_source, runner_name
 from . import children_end_with_a_stop, settled
-from .dry_run import OPERATOR, Cost, NoiseOfLength, assumptions, left_to_data, of_history, of_units
+from .dry_run import GIVEN, OPERATOR, Cost, NoiseOfLength, assumptions, belief_text, left_to_data, of_history, of_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ class Summary:
     # expected error of a count over an evenly filled bin, of the smallest class of slots, median of the histograms
     median_share: float
     classes: int  # classes of slots that a window is cut into, 1 where there are none
+    total: float  # cells of the smallest such class in an evenly filled histogram, median of the histograms
     stand_in: bool  # whether the belief is a stand-in
+    belief: str  # where it comes from, and with what odds it covers a further series
     cost: Cost  # what the query's schedule costs alone, what it was calibrated to, and how long an event is protected
     naive_loss: float | None  # the epsilons of all charged windows of the domain added up; ``None`` if not known
     from_data: tuple[str, ...]  # what was taken from the data, as public, and what it came to
@@ -103,6 +105,7 @@ def run_file(
     beam_options: Sequence[str],
     *,
     as_json: bool,
+    every: bool = False,
     history_lost: bool,
     even_if_empty: bool = False,
     accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
@@ -114,7 +117,7 @@ def run_file(
     if as_json:
         print_json(summary.to_dict())
     else:
-        show(results(), summary)
+        show(results(), summary, every=every)
     return summary.code
 
 
@@ -293,7 +296,9 @@ def summary_of(
         by_length=NoiseOfLength.recorded(plan, registration),
         median_share=float(np.median(error_shares(plan, roster))),
         classes=len(plan.classes),
+        total=fewest_slots(plan) * float(np.median(roster.members)),
         stand_in=plan.stand_in,
+        belief=belief_text(plan.model.provenance),
         cost=Cost.of(plan, priced(schedule, registration.query.losses)),
         naive_loss=after.account.naive,
         from_data=tuple(found),
@@ -343,36 +348,34 @@ def _operator(tallies: dict[str, int], missing: str = "") -> dict[str, Any]:
     }
 
 
-def show(console: Console, summary: Summary) -> None:
-    """Print a summary."""
+def show(console: Console, summary: Summary, *, every: bool = False) -> None:
+    """Print a summary, or with every number of it."""
     heading(console, f"{summary.query} over {summary.domain}")
-    naive = "" if summary.naive_loss is None else f"; naive adding says {summary.naive_loss:g}"
-    where = "bin" if summary.classes == 1 else "bin of the smallest class of slots"
-    loss = f"{summary.loss_before:.9g} before, {summary.loss_after:.9g} after, of {summary.budget:g}{naive}"
-    facts(
-        console,
-        [
-            ("windows", _windows(summary)),
-            ("rows", f"{summary.rows:,} in {summary.sink}"),
-            (
-                "noise",
-                f"scale {summary.scale:.4g} cells in each count, 95 % within {summary.half_width_95:,}; the expected "
-                f"error is {summary.median_share:.1%} of an evenly filled {where} (median of the histograms)",
-            ),
+    share = summary.half_width_95 / summary.total
+    said = [
+        ("windows", _windows(summary)),
+        ("rows", f"{summary.rows:,} in {summary.sink}"),
+        ("noise", f"each count within {summary.half_width_95:,} (95 %), {percent(share)} of a total"),
+        (
+            "loss",
+            f"{summary.loss_after:.4g} of {summary.budget:g}: {odds(summary.loss_after)} about one slot, to someone "
+            "who knows the habits",
+        ),
+        ("belief", "a STAND-IN: nothing says that it holds" if summary.stand_in else summary.belief),
+    ]
+    if every:
+        naive = "never ends" if summary.naive_loss is None else f"says {summary.naive_loss:g}"
+        said += [
+            ("scale", f"{summary.scale:.4g} cells; expected error {summary.median_share:.1%} of an evenly filled bin"),
             *(("" if at else "by length", one.text) for at, one in enumerate(summary.by_length)),
-            ("loss", loss),
+            ("before", f"loss {summary.loss_before:.9g}, after {summary.loss_after:.9g}; naive adding {naive}"),
             *([] if summary.cost.calibration is None else [("", summary.cost.calibration)]),
             ("event", summary.cost.protection),
-        ],
-    )
-    if summary.windows_on_record and not summary.windows_published:
-        paragraph(console, "Nothing was charged: every row was on record already, and the same rows came out.")
+        ]
+    facts(console, said)
     if summary.windows_on_record:
-        paragraph(
-            console,
-            "Windows on record were not counted again. If the input has changed since, their rows are still the old "
-            "ones: the first published rows are the rows of record for ever.",
-        )
+        charged = "" if summary.windows_published else "Nothing was charged: every row was on record already. "
+        paragraph(console, f"{charged}Rows on record stay as they were first published, whatever the input is now.")
     if summary.windows_refused:
         paragraph(
             console,
@@ -391,10 +394,13 @@ def show(console: Console, summary: Summary) -> None:
     if summary.from_data:
         heading(console, "Taken from the data, as public, and frozen in the ledger")
         notes(console, summary.from_data)
-    heading(console, "What this rests on")
-    notes(console, summary.assumptions)
+    rests = [one for one in summary.assumptions if every or GIVEN in one]
+    if rests:
+        heading(console, "What this rests on")
+        notes(console, rests)
     heading(console, OPERATOR)
-    facts(console, [*_tallies(summary.operator_only), *(("left out", line) for line in summary.left_out)])
+    tallies = [one for one in _tallies(summary.operator_only) if every or one[0] != "totals"]
+    facts(console, [*tallies, *(("left out", line) for line in summary.left_out)])
     notes(console, summary.of_history)
 
 

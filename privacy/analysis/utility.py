@@ -45,7 +45,7 @@ _EPSILON_ADVICE = "give the loss you accept, for example 1.0"
 
 _PERCENT = 100
 
-_HEAD = ("mechanism", "sigma", "error a bin", "of an even bin", "95% within", "smallest window", "smallest group")
+_HEAD = ("mechanism", "sigma", "error", "of a bin", "95% within", "window", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def error_tables(table: ErrorTable, label: Sequence[str] | None = None) -> tuple
     return tuple(
         aligned(
             [
-                (f"epsilon {epsilon:g}", *(f"{group:,} series" for group in table.groups)),
+                (f"epsilon {epsilon:g}, series", *(f"{group:,}" for group in table.groups)),
                 *(
                     (name, *("none" if share is None else percent(share) for share in row))
                     for name, row in zip(names, rows, strict=True)

@@ -175,8 +175,8 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
 
     Returns:
         h with P(|S| <= h) >= level: a whole number, the smallest one up to the lattice, where all weights are 0 or 1.
-        Else by the sum over moments, from 0.95 up some 2 % more than the least; noise of sum zero and a scale above 16
-        or so is on a coarser lattice, and h has one step of it more.
+        Of one count it is exact, as in its row. Else by the sum over moments, from 0.95 up some 2 % more than the
+        least; noise of sum zero and a scale above 16 or so is on a coarser lattice, and h has one step of it more.
     """
     if not 0 < level < 1:
         raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
@@ -185,12 +185,12 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
     found = frozenset(Counter(noises).items())
     if any(weight not in {0, 1} for weight in weights):
         return _weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level)
-    if 1 - level >= _RAREST:
-        return _whole_half_width(found, int(sum(weights)), level)
     if len(noises) == 1 and sum(weights) == 1:
         (noise,) = noises
         law = DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
         return law.half_width(level)
+    if 1 - level >= _RAREST:
+        return _whole_half_width(found, int(sum(weights)), level)
     return math.floor(_weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level))
 
 

@@ -32,7 +32,7 @@ def test_settings_from_a_file_of_each_format_run(tmp_path: Path, form: str) -> N
     assert (settings.slots.interval, settings.readings.scale) == ("30min", 2000)
     assert len(settings.schedule) == 3
     assert settings.privacy.mechanism == "forward-backward"
-    dry = call("run", "--dry-run", tmp_path / "settings.yaml")
+    dry = call("run", "--dry-run", "--all", tmp_path / "settings.yaml")
     # the stand-in bounds by hand, without a chain for mqm-exact
     beside = mqm_approx(MixingBounds(0.01, 0.1, kind="unknown"), 1.0).sigma
     assert dry.said(f"sigma by mqm-approx {beside:.1f}")

@@ -215,8 +215,19 @@ def test_rejected_values_visible_in_public_totals_are_reported(tmp_path: Path, m
     for at, value in ((5, "abc"), (7, ""), (9, "nan")):
         rows[at] = (*rows[at][:2], value)
     made = job(tmp_path, rows, missing=missing)
-    done = call("run", made.settings).ended(0)
+    done = call("run", "--all", made.settings).ended(0)
     short = min(row.total or 0 for row in made.rows())
     assert short == (3 * 48 - 3 if told else 3 * 48)
     assert done.said("3 values rejected: each leaves its cell missing, and a published total tells how many") == told
     assert done.said("a published total tells how many, those of rejected values included") == told
+
+
+def test_what_is_printed_fits_a_screen_and_names_one_band(copy: Job) -> None:
+    dry, done = call("run", "--dry-run", copy.settings).ended(0), call("run", copy.settings).ended(0)
+    assert len(dry.out.splitlines()) <= 20
+    assert len(done.out.splitlines()) <= 20
+    band = copy.rows()[0].half_width_95
+    assert dry.said(f"each count within {band:,} (95 %)")
+    assert done.said(f"each count within {band:,} (95 %)")
+    assert done.said("a guess of 50 % becomes at most")
+    assert json.loads(call("show", copy.sink, "--json").ended(0).out)["half_width"] == band
