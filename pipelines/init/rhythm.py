@@ -27,10 +27,6 @@ _DEVICE_SLOTS = tuple(
 )
 #: Stamps that vary make intervals shorter by no more than that.
 _VARIED = 1.05
-#: What to do about values that are no number.
-NO_NUMBER = (
-    "where a mark stands between their thousands or before their decimals, as in 1.503,5, read them by num_marks"
-)
 
 
 def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
@@ -128,18 +124,3 @@ def slot_of(lengths: npt.NDArray[np.int64]) -> int:
     """A usual length of a slot that most intervals fill, but for what stamps vary by."""
     short = float(np.quantile(lengths, 0.25)) * _VARIED if len(lengths) else 0.0
     return max((slot for slot in _USUAL_SLOTS if slot <= short), default=_USUAL_SLOTS[0])
-
-
-def falls_of(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Distinct pairs of times of a series, in the order of its rows, that do not rise."""
-    order = np.argsort(codes, kind="stable")
-    codes, instants = codes[order], instants[order]
-    at = np.flatnonzero((np.diff(codes) == 0) & (np.diff(instants) <= 0))
-    return np.unique(np.stack([instants[at], instants[at + 1]]), axis=1)
-
-
-def said_again(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64]) -> float:
-    """The share of the readings at a time that their series has already."""
-    order = np.lexsort((instants, codes))
-    repeats = (np.diff(codes[order]) == 0) & (np.diff(instants[order]) == 0)
-    return float(repeats.sum()) / max(len(codes), 1)
