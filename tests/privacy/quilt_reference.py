@@ -112,15 +112,3 @@ def by_formula(
         return [pair for pair in itertools.permutations(range(states), 2) if min(possible[node - 1][list(pair)]) > 0]
 
     return worst_sigma(influence, pairs, epsilon, length, pairwise=pairwise)
-
-
-def any_start_influences(transition: np.ndarray, lags: int) -> np.ndarray:
-    """App. C.4 for two states: both sides, pairs, every slot and lag up to ``lags``, in one row."""
-    powers = [np.linalg.matrix_power(transition, n) for n in range(lags + 1)]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        rows = [np.fmax.reduce(np.log(power / power[::-1]), axis=1) for power in powers[1:]]
-        # to[n][x]: max_y log(P^n(y, x') / P^n(y, x)) for the pair (x, x')
-        to = [np.fmax.reduce(np.log(power[:, ::-1] / power), axis=0) for power in powers]
-        left = [to[slot - 1] + to[lag][::-1] for slot in range(2, lags + 1) for lag in range(1, slot)]
-    # a state that is never entered makes no secret pair behind the first slot
-    return np.nan_to_num(np.concatenate([*rows, *left]), nan=-np.inf, posinf=np.inf, neginf=-np.inf)

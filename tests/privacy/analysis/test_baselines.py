@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, forward_backward, mqm_approx
+from quiltstream.privacy import MarkovChain, MixingBounds, forward_backward, mqm_approx
 from quiltstream.privacy.accounting.certificates import grid_density
 from quiltstream.privacy.analysis.baselines import (
     OutsideDomain,
@@ -21,17 +21,7 @@ from quiltstream.privacy.analysis.methods import METHODS
 
 from ...depth import examples
 from .. import reference
-from ..models.test_chains import THETA1
 from ..strategies import transitions
-
-
-def test_group_privacy_needs_the_longest_chain_over_epsilon():
-    found = group_dp(0.5, [48, 336, 1])
-    assert (found.sigma, found.length, found.method) == (672.0, 336, "group-dp")
-    assert found.epsilon_dp == 1 / 672
-    assert any("independent of each other" in note for note in found.assumptions)
-    assert group_dp(1.0, 100).sigma == 100
-    assert len(group_dp(1.0, 100).assumptions) == 1
 
 
 @pytest.mark.parametrize("windows", [[(0, 4, 1.0)], [(0, 3, 0.5), (1, 4, 0.5)]])
@@ -116,13 +106,6 @@ def test_releases_with_this_noise_lose_at_most_epsilon(data, epsilon):
     density = gk16(chain, epsilon, length).epsilon_dp
     arguments = (start_of(chain), chain.transition, length, [(0, length, density)])
     assert reference.true_loss(*arguments) <= epsilon + 1e-9
-
-
-def test_the_worst_member_of_a_class_decides_and_may_be_outside():
-    mild, milder = MarkovChain([[0.6, 0.4], [0.4, 0.6]]), MarkovChain([[0.55, 0.45], [0.45, 0.55]])
-    assert gk16(FiniteClass([milder, mild]), 1.0, 20).sigma == gk16(mild, 1.0, 20).sigma
-    with pytest.raises(OutsideDomain, match=r"of member 1 over 20 slots .* use a quilt mechanism"):
-        gk16(FiniteClass([mild, MarkovChain(THETA1)]), 1.0, 20)
 
 
 def test_a_transition_that_cannot_be_is_outside_the_domain():

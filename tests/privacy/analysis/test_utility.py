@@ -158,11 +158,3 @@ def test_odds_are_those_of_bayes():
 def test_a_belief_for_which_nothing_has_noise_is_refused_with_the_reasons():
     with pytest.raises(ChainError, match=r"no mechanism .* mqm-exact: "):
         analyse_utility(CLASS, Purpose(100, bins=3, mechanism="mqm-exact"))
-
-
-def test_histograms_that_share_slots_have_as_much_more_noise():
-    one, shared = planner(CLASS, bins=3).at(100), planner(CLASS, bins=3, overlap=2, multiplicity=3).at(100)
-    assert shared.sigma == 6 * one.sigma
-    found = analyse_utility(CLASS, Purpose(100, bins=3, overlap=4, multiplicity=2))
-    assert found.loss <= 1.0
-    assert found.loss > 0.99

@@ -50,13 +50,6 @@ def test_the_class_of_28_of_30_homes_needs_the_printed_noise(history):
 
 
 @pytest.mark.night
-def test_own_chains_need_the_printed_noise(history):
-    exact = np.sort(history.exact_scores())
-    assert exact[27] == pytest.approx(17.3, abs=0.05)
-    assert exact[29] == pytest.approx(35.8, abs=0.07)
-
-
-@pytest.mark.night
 def test_no_home_of_the_feeder_loses_more_by_its_own_chain(homes, history):
     most = sigma(history.envelope(28))
     pooled = np.sum(homes[::2], axis=0)

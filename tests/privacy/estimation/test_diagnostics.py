@@ -37,14 +37,6 @@ def test_a_reducible_product_is_found_though_the_chain_is_irreducible_and_aperio
     assert "Lemma 4.8 is void" in warning
 
 
-def test_a_reducible_chain_is_found() -> None:
-    found = diagnose(np.array([[500, 5], [0, 500]]))
-    assert not found.irreducible
-    assert (found.period, found.multiplicity, found.pi_min, found.gap) == (None,) * 4
-    (warning,) = found.warnings()
-    assert "reducible" in warning
-
-
 def test_a_state_never_visited_is_named_and_the_rest_described() -> None:
     counts = np.zeros((4, 4), dtype=np.int64)
     counts[np.ix_([0, 2], [0, 2])] = SOUND

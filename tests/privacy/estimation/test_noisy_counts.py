@@ -16,7 +16,7 @@ from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
 from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
 from quiltstream.privacy.estimation.confidence import confidence_class
 from quiltstream.privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, noise_half_width, release_counts
-from quiltstream.privacy.estimation.transition_counts import EstimationError, TransitionCounts
+from quiltstream.privacy.estimation.transition_counts import TransitionCounts
 
 from ...depth import examples
 
@@ -62,19 +62,6 @@ def test_the_sensitivity_with_a_missing_state_requires_the_whole_window():
                 fixed, floating = (max(fixed, moved), floating) if whole else (fixed, max(floating, moved))
     assert fixed == SENSITIVITY
     assert floating > SENSITIVITY
-
-
-def test_counts_with_a_missing_state_that_do_not_cover_the_window_are_refused():
-    whole = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 4]]]), np.array([[3, 2], [0, 5]]))
-    assert release_counts(whole, 0.5, start=10, stop=15, missing_state=True).charge[:2] == (10, 15)
-    short = TransitionCounts(("a", "b"), np.array([[[2, 1], [1, 0]], [[0, 0], [0, 2]]]), np.array([[3, 2], [0, 3]]))
-    cut = TransitionCounts(("a",), np.array([[[2, 1], [0, 0]]]), np.array([[3, 2]]))
-    for counts in (short, cut):
-        with pytest.raises(EstimationError, match="not counted in each of the 5 slots") as refusal:
-            release_counts(counts, 0.5, start=10, stop=15, missing_state=True)
-        assert "'b'" not in str(refusal.value)
-    with pytest.raises(EstimationError, match="each of the 4 slots"):
-        release_counts(whole, 0.5, start=10, stop=14, missing_state=True)
 
 
 def history(table):

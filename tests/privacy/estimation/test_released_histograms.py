@@ -108,21 +108,3 @@ def test_a_band_of_a_change_of_shares_has_its_stated_coverage(factor: int) -> No
     assert at_least_as_often(inside, 0.8)
     if factor == 1:
         assert float(stats.binom.sf(inside - 1, DRAWS, 0.86)) > FALSE_ALARM  # and it is no wider than it must be
-
-
-def test_sums_add_counts_totals_and_noise_up() -> None:
-    days = drawn()[:7]
-    week = united(days)
-    assert week.counts.tolist() == np.sum([one.counts for one in days], axis=0).tolist()
-    assert (week.total, len(week.noises)) == (7000, 7)
-    assert 2 * days[0].half_width() < week.half_width() < 7 * days[0].half_width()
-    assert week.estimate is not None
-    assert week.estimate.sum() == pytest.approx(7000)
-    assert united([days[0], ReleasedHistogram(days[1].counts, days[1].noises, None)]).total is None
-    assert ReleasedHistogram(days[1].counts, days[1].noises, None).estimate is None
-    with pytest.raises(ValueError, match="same bins"):
-        united([days[0], exact(1, 2)])
-    with pytest.raises(ValueError, match="same bins"):
-        united([])
-    with pytest.raises(ValueError, match="needs the same bins"):
-        change(days[0], exact(1, 2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,12 +12,11 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain
 from quiltstream.privacy.accounting import directions_of, endless
-from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, PeriodicChain, certify
-from quiltstream.privacy.models.dobrushin import contraction
+from quiltstream.privacy.models import ChainError, DobrushinBounds, NotContracting, certify
 
 from ...depth import examples
 from .. import reference
-from ..homes import moves, runs_by_home, table_by_slot
+from ..homes import moves, runs_by_home
 from ..strategies import distributions, transitions, windows
 
 LENGTH = {2: 7, 3: 5}
@@ -82,16 +80,6 @@ def test_a_pooled_chain_needs_the_printed_noise(homes):
     assert sigma(DobrushinBounds.of(MarkovChain(rows(history)))) == pytest.approx(16.01, abs=6e-3)
 
 
-def test_the_half_hours_of_a_day_need_the_printed_noise(shared_data):
-    tables = table_by_slot(shared_data)
-    history = np.sum([tables[name] for name in sorted(tables)[::2]], axis=0)
-    smoothed = history + 0.5 * rows(history.sum(axis=0))
-    chain = PeriodicChain(rows(smoothed))
-    assert sigma(DobrushinBounds.of(chain, steps=range(1, 101))) == pytest.approx(27.79, abs=6e-3)
-    # fewer steps lose little
-    assert sigma(DobrushinBounds.of(chain)) == pytest.approx(27.79, rel=5e-3)
-
-
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_no_chain_of_the_class_loses_more_though_it_changes_in_time(data):
@@ -125,60 +113,6 @@ def test_the_ledger_bounds_the_loss_of_every_chain_of_the_class(data):
         ledger.charge(*charge)
     assert reference.changing_loss(start, steps, charges) <= ledger.loss + TINY
     assert ledger.loss <= Ledger(belief).loss_of(charges) * (1 + 1e-9)
-
-
-def test_curves_of_a_periodic_chain_are_not_below_its_exact_ones_in_either_direction():
-    generator = np.random.default_rng(28)
-    for slots, states in ((1, 3), (4, 3), (5, 2)):
-        # rare moves: a chance of 1e-9 is the divisor of a reversed kernel
-        given = generator.dirichlet(np.full(states, 0.2), (slots, states)) + 1e-9
-        chain = PeriodicChain(given / given.sum(axis=2, keepdims=True))
-        ahead = [_exact_rows(one) for one in chain.transitions]
-        backward = _exact_reversals(ahead)
-        for found, kernels, step in zip(contraction(chain, (1, 2, 7)), (ahead, backward), (1, -1), strict=True):
-            for bound, steps in zip(found, (1, 2, 7), strict=True):
-                products = [_exact_product(kernels[(s + step * n) % slots] for n in range(steps)) for s in range(slots)]
-                exact = max(
-                    sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
-                    for rows in products
-                    for one, other in itertools.combinations(rows, 2)
-                )
-                assert exact <= Fraction(float(bound)) <= exact + Fraction(1, 10**10)
-
-
-def _exact_rows(kernel):
-    return [[Fraction(one) / sum(map(Fraction, row)) for one in row] for row in kernel.tolist()]
-
-
-def _exact_product(kernels):
-    first, *others = kernels
-    for other in others:
-        first = [
-            [sum(a * b for a, b in zip(row, col, strict=True)) for col in zip(*other, strict=True)] for row in first
-        ]
-    return first
-
-
-def _exact_reversals(ahead):
-    """The kernels back in time, each at the slot it leads out of: pi_s-1(y) P_s-1(y, x) / pi_s(x)."""
-    whole, states = _exact_product(ahead), range(len(ahead[0]))
-    # pi (P - 1) = 0 with the last equation replaced by the sum, by Gauss and Jordan
-    rows = [[whole[y][x] - (x == y) for y in states] + [Fraction(0)] for x in states]
-    rows[-1] = [Fraction(1)] * (len(states) + 1)
-    for at in states:
-        pivot = next(n for n in range(at, len(rows)) if rows[n][at])
-        rows[at], rows[pivot] = rows[pivot], rows[at]
-        rows[at] = [one / rows[at][at] for one in rows[at]]
-        for n in states:
-            if n != at:
-                rows[n] = [one - rows[n][at] * mine for one, mine in zip(rows[n], rows[at], strict=True)]
-    marginals = [[row[-1] for row in rows]]
-    for kernel in ahead[:-1]:
-        marginals.append(_exact_product([[marginals[-1]], kernel])[0])
-    return [
-        [[marginals[s - 1][y] * ahead[s - 1][y][x] / marginals[s][x] for y in states] for x in states]
-        for s in range(len(ahead))
-    ]
 
 
 def test_the_forward_curve_does_not_bound_the_past():

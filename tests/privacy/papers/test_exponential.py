@@ -80,13 +80,6 @@ def test_every_row_has_its_own_law(choose: int, epsilon: Fraction) -> None:
             assert stats.binomtest(seen, len(picks), chance).pvalue > 1e-9 / 12
 
 
-def test_the_probabilities_describe_the_first_draw() -> None:
-    counts = [[0, 4, 2], [7, 7, 0]]
-    described = ExponentialTopK(3, 2, Fraction(3, 2)).probabilities(np.array(counts))
-    for row, law in zip(counts, described, strict=True):
-        assert law.tolist() == pytest.approx([float(ordered_law(row, (pick,), Fraction(3, 8))) for pick in range(3)])
-
-
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
 def test_the_shortfall_bound_holds_for_any_counts(level: float) -> None:
     mechanism = ExponentialTopK(6, 2, Fraction(1, 2))

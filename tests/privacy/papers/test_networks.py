@@ -233,16 +233,6 @@ def test_the_empty_quilt_covers_independent_variables():
     assert network_mqm(apart, 2.0).sigma == 0.5
 
 
-def test_quilts_may_be_given_or_limited_in_size():
-    network = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.4, 0.6]], [0.8, 0.2]), 5)
-    free = network_mqm(network, 8.0)
-    assert network_mqm(network, 8.0, size=2).sigma == free.sigma
-    assert network_mqm(network, 8.0, size=0).sigma == 5 / 8
-    given_quilts = {name: [] for name in network.names} | {free.quilt.node: [free.quilt.quilt]}
-    assert network_mqm(network, 8.0, given_quilts).sigma == 5 / 8
-    assert network_quilts(network, "X3", 8.0, [["X2", "X4"]])[0].quilt == ("X2", "X4")
-
-
 def test_a_class_needs_the_noise_of_its_worst_member():
     mild = BayesianNetwork.from_chain(MarkovChain([[0.5, 0.5], [0.4, 0.6]], [0.8, 0.2]), 4)
     strong = BayesianNetwork.from_chain(MarkovChain([[0.9, 0.1], [0.1, 0.9]], [0.8, 0.2]), 4)

@@ -73,16 +73,6 @@ def test_longer_windows_with_a_fixed_start_give_the_noise_of_the_printed_formula
     assert close_from_above(found.sigma, truth)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=examples(30), deadline=None)
-@given(data=st.data())
-def test_longer_windows_with_any_start_give_the_noise_of_the_printed_formula(method, data):
-    matrix = data.draw(transitions(states=st.integers(2, 4), least=0.05))
-    length, epsilon = data.draw(st.integers(1, 14)), data.draw(EPSILONS)
-    truth = quilt_reference.by_formula(None, matrix, epsilon, length, pairwise=method is pairwise)
-    assert close_from_above(noise(method, AnyInitial([matrix]), epsilon, length), truth)
-
-
 def test_the_papers_first_chain_has_the_papers_noise():
     literal = mqm_exact(FIRST, 1.0, 100, literal=True)
     assert literal.sigma == pytest.approx(13.0219, abs=5e-5)
@@ -137,23 +127,6 @@ def test_the_published_program_gives_the_same_noise_for_every_initial_distributi
         approx = mqm_approx(belief, entry["epsilon"], length)
         assert approx.sigma == pytest.approx(entry["mqm_approx_sigma"], rel=1e-9)
         assert exact.sigma <= mqm_approx(belief, entry["epsilon"], length, bound="spectral").sigma <= approx.sigma
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "belief",
-    [FIRST, MarkovChain(THETA1), FiniteClass([MarkovChain(THETA1), SECOND]), AnyInitial([THETA1, THETA2])],
-    ids=["fixed", "stationary", "class", "any"],
-)
-def test_a_longer_window_never_needs_less_noise_and_none_more_than_the_stream(method, belief):
-    sigmas = [method(belief, 1.0, length).sigma for length in [1, 2, 3, 5, 9, 20, 60, 1000, 10**9]]
-    endless = method(belief, 1.0)
-    # a known start has nothing to hide in its first slot
-    assert sigmas[0] == (0.0 if belief is FIRST else 1.0)
-    assert all(shorter <= longer * (1 + 1e-12) for shorter, longer in itertools.pairwise([*sigmas, endless.sigma]))
-    assert (endless.node, endless.length) == (None, None)
-    if belief == MarkovChain(THETA1):
-        assert endless.sigma == sigmas[-1]
 
 
 def chains(number, seed):
@@ -221,20 +194,6 @@ def test_the_ledger_charges_at_most_epsilon_for_a_calibration(method, data):
         for week in range(5):
             ledger.charge(400 * week, 400 * (week + 1), endless.epsilon_dp)
         assert ledger.loss <= epsilon * (1 + 1e-11)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_without_a_secret_pair_no_noise_is_needed(method):
-    one_state = MarkovChain([[1.0]])
-    for belief in (one_state, MarkovChain([[1.0]], [1.0]), FiniteClass([one_state]), AnyInitial([[[1.0]]])):
-        for length in (None, 1, 2, 3, 100):
-            found = method(belief, 1.0, length)
-            assert (found.sigma, found.epsilon_dp, found.influence, found.pair) == (0.0, math.inf, 0.0, None)
-            assert "nothing is secret" in found.assumptions[-1]
-    # a chain that turns from a known start is known at every slot, and so is one that is caught
-    for length in (50, 10**6):
-        assert method(MarkovChain(CYCLE, [0, 1, 0]), 1.0, length).sigma == 0
-        assert method(MarkovChain([[0.5, 0.5], [0.0, 1.0]], [0, 1]), 1.0, length).sigma == 0
 
 
 @pytest.mark.night

@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain, MixingBounds
-from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.models.classes import AnyInitial
 from quiltstream.privacy.quilts import lemma_4_8, sided_influence
 from quiltstream.privacy.quilts.influence import spectral_influence
 
 from ...depth import examples
-from .. import quilt_reference, reference
+from .. import reference
 from ..models.test_chains import THETA1, primitive_with_reducible_product
 from ..strategies import transitions
 
@@ -152,24 +152,3 @@ def test_the_two_kinds_of_gap_have_two_rates():
     ):
         assert spectral_influence(bounds, 2) >= truth - 1e-12
     assert spectral_influence(MixingBounds.of(chain), 2) == pytest.approx(truth, rel=1e-9)
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(st.data())
-def test_the_worst_members_of_a_binary_interval_bound_the_influence_of_all(data):
-    stay = st.integers(0, 200).map(lambda number: number / 200)
-    ends = [sorted(data.draw(st.tuples(stay, stay))) for _ in range(2)]
-    belief = BinaryInterval(tuple(ends[0]), tuple(ends[1]))
-    members = belief.worst.chains
-    assert 1 <= len(members) <= 2
-    assert all(belief.contains(chain) for chain in members)
-    lags = 7
-    corners = [quilt_reference.any_start_influences(chain.transition, lags) for chain in members]
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    for _ in range(40):
-        # the edges of the box as well as its inside
-        stays = [np.clip(rng.uniform(2 * low - high, 2 * high - low), low, high) for low, high in ends]
-        matrix = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
-        member = quilt_reference.any_start_influences(matrix, lags)
-        dominated = [np.all(member <= corner + 1e-9) for corner in corners]
-        assert any(dominated)
