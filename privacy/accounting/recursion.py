@@ -44,7 +44,7 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import everywhere
-from ..models.directions import AnyStart, Direction, FloatArray, MixingCurve, NotContracting
+from ..models.directions import Direction, FloatArray, NotContracting
 from ..models.kernels import ByCouplings, ratios_of
 from ..models.markov_chain import ChainError
 from ..quilts.influence import sided_influence
@@ -121,9 +121,8 @@ class Side:
 
     def __init__(self, direction: Direction, influence: FloatArray) -> None:
         """Take the direction, and the largest influence of each lag, shape (lags,)."""
-        odds = dict(direction.odds) if isinstance(direction, AnyStart) else {}
-        curve = direction.curve if isinstance(direction, ByCouplings) else direction
-        eta = {1: 1.0, **dict.fromkeys(odds, 1.0), **(dict(curve.eta) if isinstance(curve, MixingCurve) else {})}
+        curve, odds = direction.blocks
+        eta = {1: 1.0, **dict.fromkeys(odds, 1.0), **curve}
         lags = np.array(sorted(eta), dtype=np.intp)
         told = np.array([eta[lag] for lag in lags.tolist()])
         start = np.array([odds.get(lag, np.inf) for lag in lags.tolist()])
@@ -133,11 +132,7 @@ class Side:
         # what couplings follow needs no blocks of slots that are forgotten
         long = lags >= (_FORGOTTEN[0] if type(self) is Side else 1)
         kept &= np.cumsum(long & (told < _FORGOTTEN[1])) <= 1
-        if (
-            isinstance(direction, ByCouplings)
-            and type(self) is Side
-            and _TELLING[0] <= min(lags[told < _TELLING[1]], default=0)
-        ):
+        if direction.coupled[1] > _COUPLED and _TELLING[0] <= min(lags[told < _TELLING[1]], default=0):
             kept &= told < _TELLING[1]
         self.lags, self.eta, self.odds = lags[kept], told[kept], start[kept]
         self.caps = caps[kept] * _UP + _ADD

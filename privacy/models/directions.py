@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,6 +60,11 @@ class Direction(ABC):
     @abstractmethod
     def first_order(self) -> FloatArray:
         """The derivative of the matrix by the density at density 0, about."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """Total variations, and odds of an unknown start, by number of slots."""
 
     @abstractmethod
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
@@ -237,6 +242,11 @@ class MixingCurve(OneNumber):
 
     eta: Sequence[tuple[int, float]]
 
+    @property
+    def blocks(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """Its total variations."""
+        return dict(self.eta), {}
+
     def value(self, density: float) -> float:
         """The closed form."""
         least = math.inf
@@ -266,6 +276,11 @@ class AnyStart(OneNumber):
     """
 
     odds: Sequence[tuple[int, float]]
+
+    @property
+    def blocks(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """Its odds."""
+        return {}, dict(self.odds)
 
     @classmethod
     def of(cls, transitions: Sequence[FloatArray]) -> AnyStart:

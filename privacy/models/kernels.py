@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -116,6 +116,11 @@ class ByCouplings(Direction):
     @abstractmethod
     def further(self, power: FloatArray) -> FloatArray:
         """The products of one kernel more, shape (m, k, k)."""
+
+    @property
+    def blocks(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """The total variations of its products."""
+        return dict(self.curve.eta), {}
 
     @property
     def curve(self) -> MixingCurve:
