@@ -212,7 +212,7 @@ class Domain(Chain):
 
     def _promise(self, body: dict[str, Any]) -> None:
         """Enter what was promised, and what all promises cost then."""
-        self.promises += [(name, start, stop) for name, start, stop in body["promised"]]
+        self.promises += [(self.queries[name].spec.name, start, stop) for name, start, stop in body["promised"]]
         self.reserved = float(body["reserved"])
         for query in self.queries.values():
             query.made = None

@@ -88,18 +88,12 @@ class Store:
         first hold; shards and header are always those of the first. A given ``windows.stop`` that is later than the
         recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
         holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
-        two jobs that change it at once, the second one fails.
-
-        Args:
-            domain: the domain.
-            query: the query.
-            estimated: the model that a job estimated for it, put on record with a new query; the belief of the domain
-                changes with that, or neither is put on record.
+        two jobs that change it at once, the second one fails. A model that the job estimated is put on record with a
+        new query, together with the change of the domain's belief that it makes, or neither is.
 
         Raises:
             RegistrationConflict: the domain or query has other content; it names the field and both values.
-            SharedSeries: another domain of the ledger has series of the roster, over the same slots, states and
-                readings, or without the domain's word that they may be shared.
+            SharedSeries: another domain has series of the roster, and they may not be shared.
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
             ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
         """
@@ -134,15 +128,8 @@ class Store:
         """Let series join the roster of the windows that are not charged yet; known ones keep the groups they have.
 
         Saying the same again changes nothing, and where no window is left no series joins. A series of another domain
-        of the ledger stays out, unless the two may share it.
-
-        Args:
-            registration: the query, of any age.
-            entries: series, each with its group, or with ``None`` where histograms are of series.
-            most: how many series the roster may have then; the others stay outside. Any number if left out.
-
-        Returns:
-            The query as it is now: the same registration where nothing changed since it was read.
+        of the ledger stays out, unless the two may share it, and so do those beyond ``most``. The answer is the query
+        as it is now: the same registration where nothing changed since it was read.
         """
         held = self.current(registration)
         if held.query.roster.joined_by(entries, most) is held.query.roster:
@@ -157,18 +144,11 @@ class Store:
     ) -> Registration:
         """Charge complete windows before they are counted; a charged window keeps its roster for ever.
 
-        A window that is charged and has no block yet is missing, and is published whenever it is counted again. A
-        process that knows of the charges makes no query.
-
-        Args:
-            registration: the query, of any age.
-            windows: the windows; earlier ones of the schedule are charged with them.
-            begun: what was on record when the job began, where it rejects the readings of series that it does not know:
-                a roster that was changed since holds for later windows (:meth:`.Registration.as_begun`). The newest
-                roster for all of them if left out.
-
-        Returns:
-            The query, with these rosters: the same registration, of any age, where it has them.
+        Earlier windows of the schedule are charged with them. One that is charged and has no block yet is missing, and
+        is published whenever it is counted again. ``begun`` is what was on record when the job began, where it rejects
+        the readings of series that it does not know: a roster that was changed since holds for later windows then
+        (:meth:`.Registration.as_begun`). The answer is the query with these rosters: the same registration, of any age,
+        where it has them. A process that knows of the charges makes no query.
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
@@ -193,10 +173,7 @@ class Store:
 
         Charging a window first charges all earlier windows of the schedule that have no entry; if these are very many,
         they are charged in transactions of their own before. A window that the budget does not allow has a refusal on
-        record instead of a block, for all shards and for ever.
-
-        Returns:
-            One record a draft, in their order.
+        record instead of a block, for all shards and for ever. One record a draft comes back, in their order.
 
         Raises:
             ChargeMismatch: what is on record is not what the registration says; stop the job.
@@ -420,12 +397,8 @@ class Store:
     def verify(self, expected: Mapping[str, Sequence[Head]] | None = None) -> verification.Verified:
         """Read everything for damage, and price every account anew; a second for some thousand charges.
 
-        Args:
-            expected: heads by domain, from an earlier call and kept elsewhere: what they were made of must still be on
-                record.
-
-        Returns:
-            What there is, its heads, and all that is wrong; nothing is raised for a damaged row.
+        Of ``expected``, heads by domain that were kept elsewhere, all must still be on record. Nothing is raised for a
+        damaged row: the answer has all that is wrong.
         """
         with self._look() as look:
             return verification.verify(look.connection, expected or {})
