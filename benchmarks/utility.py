@@ -128,7 +128,7 @@ def shown(value: float | None) -> str:
 
 def draw(rows: list[tuple[Task, dict[float, dict[str, float | None]]]], path: Path) -> None:
     """A panel for each histogram: the error by epsilon, a line for each method."""
-    import matplotlib as mpl  # noqa: PLC0415 - the extra "report"
+    import matplotlib as mpl  # noqa: PLC0415 - the extra "test"
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "quiltstream"}  # text as text, the same bytes each time

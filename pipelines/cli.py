@@ -581,7 +581,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
 @click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
 @click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
-@click.option("--picture", type=_FILE, help="Draw the table of errors: a file .svg or .png.")
+@click.option("--picture", type=_FILE, help="Draw the table of errors: a file .svg.")
 @click.option(
     "--format",
     "format_",
@@ -698,7 +698,7 @@ def report(**given: Any) -> None:
     r"""Write one HTML file: what is promised and to whom, what it cost, the belief, and what was released.
 
     LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one. The file needs no network and runs no
-    script; figures, tables and the data are in it. Without --model it holds only what may be published.
+    script; figures and the data are in it. Without --model it holds only what may be published.
 
     \b
     Examples:

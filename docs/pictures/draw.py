@@ -7,11 +7,10 @@ london-feeder-2013.parquet holds the 52 rows that one run of `quiltstream demo` 
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 from quiltstream.pipelines.released_series import series_in
-from quiltstream.pipelines.report.figures import bins_over_time
+from quiltstream.pipelines.report.figures import course
 from quiltstream.schemas.table_files import released_rows
 
 FOLDER = Path(__file__).resolve().parent
@@ -21,8 +20,8 @@ PICTURE = FOLDER / "london-feeder-2013.svg"
 def draw() -> tuple[str, str]:
     """The picture and what it shows in words, both by the code of the report."""
     (feeder,) = series_in(released_rows([FOLDER / "london-feeder-2013.parquet"]))
-    drawn = bins_over_time(feeder, "UTC")
-    return base64.b64decode(drawn.source.partition("base64,")[2]).decode(), drawn.alternative
+    drawn = course(feeder, "UTC")
+    return drawn.file(), f"{drawn.title}. {drawn.words}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, lines, notes, odds, plural, print_json, results, working
 from ..errors import CommandError, writing
 
-#: Endings of pictures, and how such a file begins.
-_PICTURES = {".svg": b"<?xml", ".png": b"\x89PNG"}
+#: How a picture begins.
+_PICTURE = b"<svg "
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,23 +428,17 @@ def _check_written(settings: Path | None, model: Path | None, picture: Path | No
     """Check that a picture can be made, and that nothing is written over what is read."""
     if picture is None:
         return
-    if picture.suffix.lower() not in _PICTURES:
-        raise CommandError(f"--picture is {picture}, but must end with {' or '.join(_PICTURES)}: name such a file")
-    if find_spec("matplotlib") is None:
-        raise CommandError(
-            "matplotlib is not installed, which a picture is made with: pip install 'quiltstream[report]'"
-        )
+    if picture.suffix.lower() != ".svg":
+        raise CommandError(f"--picture is {picture}, but must end with .svg: name such a file")
     read: list[JobPath | Path] = [] if model is None else [model]
     if settings is not None and model is None:
         read = [settings, *job_paths(read_settings(settings))]
-    check_output(picture, read, "the picture (--picture)", _PICTURES[picture.suffix.lower()])
+    check_output(picture, read, "the picture (--picture)", _PICTURE)
 
 
 def _draw(path: Path, subject: Subject, found: Utility) -> None:
-    from ..report.figures import draw_errors  # noqa: PLC0415 - after the extra was looked for
+    from ..report.figures import errors  # noqa: PLC0415 - figures take the ledger, which a plan is without
 
-    made = draw_errors(
-        found.table, _windows(subject, found), found.purpose.error, path.suffix.lower().removeprefix(".")
-    )
+    made = errors(found.table, lambda slots: format_duration(slots * subject.interval_us), found.purpose.error)
     with writing(path), whole_file(path) as part:
-        part.write_bytes(made)
+        part.write_text(made.file(), encoding="utf-8")

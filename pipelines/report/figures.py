@@ -1,216 +1,265 @@
-"""Figures by matplotlib: the report's as SVG, each with its text alternative, and the picture of a plan.
+"""Figures as SVG: elements in the page that take its colours, or files. Every text is escaped where a tree is written.
 
-Every line has a label and a marker or a dash of its own beside its colour, and every figure of the report comes with
-the numbers in words. They go into the page as images, so that nothing in them can run; names in them are plain.
+A figure is a tree of elements, so a name can never be markup. Colours are those of the page in light and dark; a line
+has a dash or a label of its own beside its colour.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import math
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import cycle
-from typing import Any
+from itertools import pairwise
+from xml.etree import ElementTree as ET
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from ...privacy.analysis.utility import ErrorTable
-from ...schemas.slots import HOUR_US, said_duration
+from ...privacy.estimation.released_histograms import ReleasedHistogram
 from ..console import number, plural
-from ..released_series import Period, ReleasedSeries, Span, days_between
+from ..released_series import Period, ReleasedSeries, Span, day_of, days_between
 from . import DomainFacts
 
-#: Inches; narrow, so that a phone shows the text of a figure in a size that can be read.
-_WIDTH = 4.6
+#: Width of a figure, and of its margins left and right; at 1 to 1.4 CSS pixels for each.
+_WIDTH, _LEFT, _RIGHT = 420, 44, 8
 
-#: How years, months, days, hours, minutes and seconds are written at an axis; the second for the first of each.
-_DATES = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%S.%f"]
-_ROUND_DATES = ["", "%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M"]
+#: Height of one panel, and of the label above it.
+_PANEL, _LABEL = 64, 26
 
 #: More windows than these are added up by the calendar.
 _MOST_WINDOWS = 400
 
-_BLUE, _ORANGE, _GREY = "#0b5394", "#b45f06", "#555555"
+COLOURS = (
+    ":root { --ink: #1a1a1a; --paper: #fff; --soft: #5b6470; --line: #0b5394; --band: #a9c8ea; --grid: #dde1e6; "
+    "--warn: #a84300; } "
+    "@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #15181d; --soft: #a7b0bc; "
+    "--line: #8fc1f5; --band: #2c4f75; --grid: #343b45; --warn: #f0a35e; } }"
+)
+STYLE = (
+    "svg { font: 12px system-ui, 'DejaVu Sans', sans-serif; background: var(--paper); } svg text { fill: var(--ink); } "
+    ".soft { fill: var(--soft) !important; } .bar { fill: var(--band); } .band { fill: var(--band); } "
+    ".line, .budget, .whisker, .grid, .refused { fill: none; stroke: var(--line); stroke-width: 1.5; } "
+    ".grid { stroke: var(--grid); stroke-width: 1; } .whisker { stroke: var(--ink); } "
+    ".budget { stroke: var(--ink); stroke-dasharray: 5 4; } .refused { stroke: var(--warn); stroke-width: 2; }"
+)
 
-_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "quiltstream",  # the same report makes the same bytes
-    "font.size": 10,
-    "font.family": ["DejaVu Sans", "sans-serif"],
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.useoffset": False,
-    "text.parse_math": False,  # a name may hold a $
-    "path.simplify": True,
-}
+
+def element(tag: str, *children: ET.Element | str | None, **attributes: object) -> ET.Element:
+    """An element with its texts and children; ``class_`` is the attribute class, and ``_`` in a name a hyphen."""
+    made = ET.Element(tag, {name.strip("_").replace("_", "-"): _text(value) for name, value in attributes.items()})
+    last: ET.Element | None = None
+    for child in children:
+        if isinstance(child, ET.Element):
+            made.append(child)
+            last = child
+        elif child is not None and last is None:
+            made.text = (made.text or "") + child
+        elif child is not None and last is not None:
+            last.tail = (last.tail or "") + child
+    return made
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure for the page."""
+    """A figure, and the sentence that says the same."""
 
     title: str  # what it shows
-    alternative: str  # the same in words, with its numbers
-    source: str  # the SVG as a data URL
-    columns: tuple[str, ...] = ()  # headings of its table
-    rows: tuple[tuple[str, ...], ...] = ()  # the numbers it draws; none where the page has them elsewhere
+    words: str  # its numbers in a sentence
+    drawn: ET.Element
+
+    def file(self) -> str:
+        """The figure as a file of its own."""
+        style = element("style", f"{COLOURS} {STYLE}")
+        return ET.tostring(element("svg", style, *self.drawn, **self.drawn.attrib), encoding="unicode") + "\n"
 
 
-def epsilon_over_time(facts: DomainFacts) -> Picture | None:
-    """The loss after each charge as a step line, against what adding up says, with the budget and the refusals."""
-    if not facts.entries:
-        return None
-    times = [_when(entry.stop_us) for entry in facts.entries]
-    losses = [entry.loss_after if entry.decision == "charged" else entry.loss_before for entry in facts.entries]
-    with drawing(2.6) as (figure, (axes,)):
-        axes.step(times, losses, where="post", color=_BLUE, linewidth=2, label="the ledger")
-        if facts.naive is not None:
-            axes.step(times, facts.naive, where="post", color=_ORANGE, linestyle="--", label="adding up")
-            if max(facts.naive) > 10 * max(losses):
-                axes.set_yscale("log")
-        axes.axhline(facts.said.budget, color=_GREY, linestyle=":", label="budget")
-        refused = [(when, loss) for when, loss, entry in zip(times, losses, facts.entries, strict=True)
-                   if entry.decision == "refused"]  # fmt: skip
-        if refused:
-            axes.plot(*zip(*refused, strict=True), "x", color="black", label="refused")
-        axes.set_ylabel("epsilon")
-        axes.legend(frameon=False, loc="best")
-        source = _source(figure, dates=True)
-    naive = "" if facts.naive is None else f" Adding up says {number(facts.naive[-1])}."
-    return Picture(
-        "Epsilon over time",
-        f"The ledger's loss is {losses[0]:.4g} after the first window and {losses[-1]:.4g} after "
-        f"{plural(facts.said.charged, 'window')}, of a budget of {facts.said.budget:g}.{naive} "
-        f"{plural(facts.said.refused, 'window')} refused.",
-        source,
-    )
+@dataclass(frozen=True)
+class _Axis:
+    """Values to places of a drawing."""
+
+    low: float
+    high: float
+    first: float  # place of ``low``
+    last: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (math.log(one) if self.log else one for one in (self.low, self.high, value))
+        return round(self.first + (self.last - self.first) * (at - low) / ((high - low) or 1.0), 1)
+
+    def ticks(self, most: int = 4) -> list[float]:
+        """Round values, at most so many."""
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+            found = [one for one in found if self.low <= one <= self.high]
+            return found[:: math.ceil(len(found) / most) or 1]
+        rough = (self.high - self.low) / most or 1.0
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= rough)
+        return [step * one for one in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def event_curve(facts: DomainFacts) -> Picture | None:
-    """What an event of a given length loses at most."""
-    if not facts.events:
-        return None
-    hours = [slots * facts.slot_us / HOUR_US for slots, _ in facts.events]
-    losses = [loss for _, loss in facts.events]
-    with drawing(2.4) as (figure, (axes,)):
-        axes.plot(hours, losses, marker="o", markersize=3, color=_BLUE)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for accepted, _ in facts.longest:
-            axes.axhline(accepted, color=_GREY, linestyle=":", linewidth=0.8)
-            axes.annotate(f"{accepted:g}", (hours[-1], accepted), fontsize=8, color=_GREY, ha="right", va="bottom")
-        axes.set_xlabel("length of the event, hours")
-        axes.set_ylabel("epsilon at most")
-        source = _source(figure)
-    longest = [(loss, slots) for loss, slots in facts.longest if slots != 0]
-    said = [
-        f"{'any event' if slots is None else f'events up to {said_duration(slots * facts.slot_us)}'} within {loss:g}"
-        for loss, slots in longest
+def _canvas(title: str, height: float, parts: Sequence[ET.Element]) -> ET.Element:
+    box = f"0 0 {_WIDTH} {math.ceil(height)}"
+    return element("svg", *parts, xmlns="http://www.w3.org/2000/svg", viewBox=box, role="img", aria_label=title)
+
+
+def _at(x: float, y: float, text: str, anchor: str = "start", class_: str = "soft") -> ET.Element:
+    return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_)
+
+
+def _levels(axis: _Axis, unit: str = "") -> list[ET.Element]:
+    """Grid lines of an upright axis with their numbers."""
+    found: list[ET.Element] = []
+    for tick in axis.ticks(3):
+        found.append(element("path", d=f"M{_LEFT} {axis(tick)}H{_WIDTH - _RIGHT}", class_="grid"))
+        found.append(_at(_LEFT - 4, axis(tick) + 4, f"{number(tick)}{unit}", "end"))
+    return found
+
+
+def _names(names: Sequence[str], places: Sequence[float], y: float) -> list[ET.Element]:
+    """The first, the middle and the last name below an axis."""
+    shown = sorted({0, len(names) // 2, len(names) - 1} if len(names) > 2 else {0, len(names) - 1})  # noqa: PLR2004
+    return [
+        _at(places[place], y, names[place], "start" if place == 0 else "end" if place == shown[-1] else "middle")
+        for place in shown
     ]
-    return Picture(
-        "What an event of several slots loses at most",
-        f"One slot of {facts.slot} loses at most {losses[0]:.4g}; {', '.join(said) or 'no longer event within 4'}.",
-        source,
-        ("slots", "hours", "epsilon at most"),
-        tuple((f"{slots:,}", number(slots * facts.slot_us / HOUR_US), f"{loss:.4g}") for slots, loss in facts.events),
+
+
+def last_window(series: ReleasedSeries, zone: str) -> Picture:
+    """The newest histogram as bars, each with the band of its noise."""
+    span = series.spans()[-1]
+    found = span.histogram()
+    counts, half = found.counts.tolist(), found.half_width()
+    low, high = min(0.0, min(counts) - half), max(1.0, max(counts) + half)
+    x = _Axis(low, high, 4, _WIDTH - 8)
+    parts: list[ET.Element] = []
+    for row, (label, count) in enumerate(zip(span.space.labels, counts, strict=True)):
+        y = 36 * row + 14
+        share = f" = {100 * count / found.total:.1f} %" if found.total else ""
+        left, right = sorted((x(0), x(count)))
+        parts += [
+            _at(4, y, label, class_="ink"),
+            _at(_WIDTH - 8, y, f"{count:,}{share}", "end", "ink"),
+            element("rect", x=left, y=y + 5, width=round(right - left, 1), height=11, class_="bar"),
+            element(
+                "path",
+                d=f"M{x(count - half)} {y + 6}v9m0 -4.5H{x(count + half)}m0 -4.5v9",
+                class_="whisker",
+            ),
+        ]
+    total = "" if found.total is None else f" of {found.total:,}"
+    shared = f", {100 * half / found.total:.1f} % of the total" if found.total else ""
+    listed = ", ".join(f"{label} {count:,}" for label, count in zip(span.space.labels, counts, strict=True))
+    title = f"The last window: {days_between(span.start, span.stop, zone)}"
+    words = (
+        f"So many slots{total} were in each bin: {listed}. With probability 95 % a count is within "
+        f"{number(half)}{shared}, of the true one."
     )
+    return Picture(title, words, _canvas(title, 36 * len(counts) + 2, parts))
 
 
-def bins_over_time(series: ReleasedSeries, zone: str = "UTC") -> Picture:
-    """The share, or count, of each bin over time, named by a zone's clock, with its band: a panel for each bin."""
+def course(series: ReleasedSeries, zone: str) -> Picture:
+    """Every bin over the windows."""
     spans, added = _few(series, zone)
-    labels, found = spans[-1].space.labels, [span.histogram() for span in spans]
-    shared = all(one.total for one in found)
-    wholes = np.array([one.total / 100 if shared and one.total else 1 for one in found])
-    counts = np.array([one.counts for one in found]) / wholes[:, None]
-    widths = np.array([one.half_width() for one in found]) / wholes
-    times = [_when((span.start + span.stop) // 2) for span in spans]
-    with drawing(0.45 + 0.62 * len(labels), panels=len(labels)) as (figure, panels):
-        for axes, label, values in zip(panels, labels, counts.T, strict=True):
-            if len(spans) == 1:
-                axes.errorbar(times, values, yerr=widths, fmt="o", color=_BLUE, capsize=3)
-            else:
-                axes.fill_between(times, values - widths, values + widths, color=_BLUE, alpha=0.25, linewidth=0)
-                axes.plot(times, values, color=_BLUE, linewidth=1)
-            axes.set_title(label, fontsize=9, loc="left", pad=2)
-            axes.set_ylim(bottom=min(0.0, (values - widths).min()))
-            axes.yaxis.set_major_locator(MaxNLocator(2))
-        panels[-1].set_xlabel(f"middle of the window; {'per cent of cells' if shared else 'cells'}", fontsize=8)
-        source = _source(figure, dates=True)
-    last = spans[-1]
-    unit = " %" if shared else ""
-    said = ", ".join(f"{label} {count:.1f}{unit}" for label, count in zip(labels, counts[-1].tolist(), strict=True))
-    return Picture(
-        f"{series.query}, {series.key_kind} {series.key}: each bin over time",
-        f"{plural(len(spans), 'point')} from {days_between(spans[0].start, last.stop, zone)}{added}; the last: {said}, "
-        f"each within {number(float(widths[-1]), 2)}{' points' if shared else ' cells'} with probability 95 %.",
-        source,
+    x = _Axis(spans[0].start, spans[-1].stop, _LEFT, _WIDTH - _RIGHT)
+    stops = [min(one.stop, other.start) for one, other in pairwise(spans)] + [spans[-1].stop]
+    sides = [(x(one.start), x(stop)) for one, stop in zip(spans, stops, strict=True)]
+    ends = days_between(spans[0].start, spans[-1].stop, zone)
+    return _panels(
+        f"Window by window: {ends}",
+        f"{plural(len(spans), 'point')}{added}",
+        [span.histogram() for span in spans],
+        spans[-1].space.labels,
+        sides,
+        [day_of(one, zone)[:16] for one in (*(span.start for span in spans[:-1]), spans[-1].stop)],
     )
 
 
 def profile(series: ReleasedSeries) -> Picture | None:
-    """The share of cells at or above the middle edge by class of slots, over all windows that add up."""
-    rows = series.rows if not series.overlap else series.rows[-1:]
-    span = Span(rows)
-    edges = span.space.edges
-    if not span.classes or not edges:
-        return None
-    place = len(edges) // 2
+    """Every bin over the classes of slots, of all windows that add up: by hour, the profile of the day."""
+    span = Span(series.rows if not series.overlap and series.forms == 1 else series.rows[-1:])
     found = [(label, span.histogram(label)) for label in span.classes]
-    drawn = [(label, one.tails(), one.total) for label, one in found if one.total]
-    if not drawn:
+    found = [(label, one) for label, one in found if one.counts.any()]
+    if len(found) < 2:  # noqa: PLR2004 - a profile has two classes
         return None
-    shares = np.array([100 * tails.counts[place] / total for _, tails, total in drawn])
-    widths = np.array([100 * tails.half_widths[place] / total for _, tails, total in drawn])
-    labels = [label for label, _, _ in drawn]
-    with drawing(2.4) as (figure, (axes,)):
-        at = range(len(labels))
-        axes.errorbar(at, shares, yerr=widths, fmt="o", markersize=3, color=_BLUE, capsize=2)
-        step = max(1, math.ceil(len(labels) / 8))
-        axes.set_xticks(list(at)[::step], labels[::step], fontsize=7)
-        axes.set_ylim(bottom=min(0.0, (shares - widths).min()))
-        axes.set_ylabel("per cent of cells")
-        source = _source(figure)
-    unit = f" {span.space.unit}" if span.space.unit else ""
-    largest = int(shares.argmax())
-    return Picture(
-        f"{series.query}, {series.key_kind} {series.key}: share at or above {edges[place]:g}{unit} by class of slots",
-        f"{plural(len(rows), 'window')} added up; the largest share is {shares[largest]:.1f} % at {labels[largest]}, "
-        f"each within {number(float(widths.max()), 2)} points with probability 95 %.",
-        source,
-        ("class", "share, %", "within, points"),
-        tuple(
-            (label, f"{share:.2f}", f"{width:.2f}") for label, share, width in zip(labels, shares, widths, strict=True)
-        ),
+    x = _Axis(0, len(found), _LEFT, _WIDTH - _RIGHT)
+    sides = [(x(place), x(place + 1)) for place in range(len(found))]
+    names = [label for label, _ in found]
+    by = series.rows[-1].by
+    title = "The profile of the day" if by == ("hour",) else f"By {' and '.join(by or ('class of slots',))}"
+    words = f"{plural(len(span.rows), 'window')} added up, {names[0]} to {names[-1]}"
+    return _panels(title, words, [one for _, one in found], span.space.labels, sides, names)
+
+
+def _panels(
+    title: str, words: str, found: Sequence[ReleasedHistogram], labels: Sequence[str],
+    sides: Sequence[tuple[float, float]], names: Sequence[str],
+) -> Picture:  # fmt: skip
+    """A panel for each bin above each other, all on one scale: shares, or counts where totals are not public."""
+    shared = all(one.total for one in found)
+    wholes = np.array([one.total / 100 if shared and one.total else 1 for one in found])
+    values = np.array([one.counts for one in found]) / wholes[:, None]
+    halves = np.array([one.half_width() for one in found]) / wholes
+    unit = " %" if shared else ""
+    low, high = min(0.0, float((values - halves[:, None]).min())), float((values + halves[:, None]).max())
+    parts: list[ET.Element] = []
+    top = 0.0
+    for label, column in zip(labels, values.T, strict=True):
+        y = _Axis(low, high, top + _LABEL + _PANEL, top + _LABEL)
+        band = "".join(
+            f"M{left} {y(value + half)}H{right}V{y(value - half)}H{left}Z"
+            for (left, right), value, half in zip(sides, column, halves, strict=True)
+        )
+        line = "".join(f"M{left} {y(value)}H{right}" for (left, right), value in zip(sides, column, strict=True))
+        parts += [
+            _at(_LEFT, top + 19, label, class_="ink"),
+            *_levels(y, unit),
+            element("path", d=band, class_="band"),
+            element("path", d=line, class_="line"),
+        ]
+        top += _LABEL + _PANEL
+    places = [right if place == len(sides) - 1 else left for place, (left, right) in enumerate(sides)]
+    parts += _names(names, places, top + 18)
+    ends = [f"{label} {least:.1f} to {most:.1f}{unit}"
+            for label, least, most in zip(labels, values.min(axis=0), values.max(axis=0), strict=True)]  # fmt: skip
+    points = "points" if shared else "cells"
+    said = (
+        f"{words}: {', '.join(ends)}. The band, {number(float(halves.max()), 2)} {points} up and down at most, holds "
+        "the true value with probability 95 %."
     )
+    return Picture(title, said, _canvas(title, top + 24, parts))
 
 
-def wrong_beliefs(facts: DomainFacts) -> Picture | None:
-    """The losses of wrong beliefs as bars, in a logarithm."""
-    known = [(one.what, one.loss) for one in facts.wrong if one.loss is not None and math.isfinite(one.loss)]
-    if len(known) < 2:  # noqa: PLR2004 - nothing to compare
+def cost(facts: DomainFacts) -> Picture | None:
+    """What everything charged so far has lost, after each window, against the budget."""
+    if not facts.entries:
         return None
-    names = [str(place + 1) for place in range(len(known))]
-    with drawing(0.6 + 0.24 * len(known)) as (figure, (axes,)):
-        bars = axes.barh(range(len(names)), [loss for _, loss in known], color="white", edgecolor=_BLUE)
-        for bar, hatch in zip(bars, cycle(["///", "...", "xxx", "---"]), strict=False):
-            bar.set_hatch(hatch)
-        axes.bar_label(bars, [f"{loss:.3g}" for _, loss in known], padding=3, fontsize=8)
-        axes.set_yticks(range(len(names)), names)
-        axes.set_xscale("log")
-        axes.margins(x=0.15)
-        axes.invert_yaxis()
-        axes.set_xlabel("epsilon of everything charged; numbers are the rows of the table", fontsize=8)
-        source = _source(figure)
-    return Picture("What if the belief is wrong", "; ".join(f"{what}: {loss:.3g}" for what, loss in known), source)
+    charged = [(one.stop_us, one.loss_after) for one in facts.entries if one.charged]
+    refused = [(one.stop_us, one.loss_before) for one in facts.entries if not one.charged]
+    times = [one.stop_us for one in facts.entries]
+    x = _Axis(min(one.start_us for one in facts.entries), max(times), _LEFT, _WIDTH - _RIGHT)
+    budget = facts.account.budget
+    y = _Axis(0.0, 1.05 * max(budget, facts.account.loss), 130, 8)
+    way = f"M{x(x.low)} {y(0)}" + "".join(f"H{x(time)}V{y(loss)}" for time, loss in charged)
+    parts = [
+        *_levels(y),
+        element("path", d=f"M{_LEFT} {y(budget)}H{_WIDTH - _RIGHT}", class_="budget"),
+        _at(_WIDTH - _RIGHT, y(budget) + 15, f"budget {budget:g}", "end", "ink"),
+        element("path", d=way + f"H{x(x.high)}", class_="line"),
+        *(element("path", d=f"M{x(time) - 3} {y(loss) - 3}l6 6m0 -6l-6 6", class_="refused") for time, loss in refused),
+        *_names([day_of(int(one), facts.timezone)[:10] for one in (x.low, x.high)], [x.first, x.last], 148),
+    ]
+    said = f"The line ends at {facts.account.loss:.4g}; the budget, dashed, is {budget:g}."
+    if refused:
+        said += f" Crosses are the {plural(len(refused), 'window')} that the budget refused."
+    title = "Epsilon of everything published, window by window"
+    return Picture(title, said, _canvas(title, 154, parts))
 
 
 def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
@@ -228,65 +277,25 @@ def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
     return series.spans("all"), f", {len(spans):,} windows added up"
 
 
-@contextmanager
-def drawing(height: float, panels: int = 1) -> Generator[tuple[Figure, list[Any]]]:
-    """A figure of so many inches with panels above each other, in the style of all of them."""
-    with mpl.rc_context(_STYLE):  # pyright: ignore[reportArgumentType] - its keys are listed as literals
-        figure = Figure((_WIDTH, height))
-        axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-        figure.subplots_adjust(
-            left=0.14, right=0.97, top=1 - 0.22 / height, bottom=0.48 / height, hspace=0.62 if panels > 1 else 0
-        )
-        yield figure, list(axes)
-
-
-def plain_axes(figure: Figure) -> None:
-    """Write the numbers of all axes out, also those of logarithmic ones."""
-    for axes in figure.axes:
-        axes.tick_params(labelsize=9)
-        for axis in (axes.xaxis, axes.yaxis):
-            if axis.get_scale() == "log":  # the formatter of its own writes powers as mathematics
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                axis.set_minor_formatter(NullFormatter())
-
-
-def _source(figure: Figure, *, dates: bool = False) -> str:
-    plain_axes(figure)
-    if dates:
-        locator = AutoDateLocator(minticks=2, maxticks=6)
-        figure.axes[-1].xaxis.set_major_locator(locator)
-        figure.axes[-1].xaxis.set_major_formatter(
-            ConciseDateFormatter(locator, formats=_DATES, zero_formats=_ROUND_DATES, show_offset=False)
-        )
-    made = io.StringIO()
-    figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(made.getvalue().encode()).decode()
-
-
-def _when(time_us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-
-
-def draw_errors(table: ErrorTable, windows: Sequence[str], wanted: float, form: str) -> bytes:
-    """Draw a table of errors."""
-    made = io.BytesIO()
-    height = 1.2 + 1.2 * len(table.groups)
-    with drawing(height, panels=len(table.groups)) as (figure, panels):
-        for place, (axes, group) in enumerate(zip(panels, table.groups, strict=True)):
-            for epsilon, rows, mark in zip(table.epsilons, table.errors, cycle("osv^Dx"), strict=False):
-                known = [(slots, 100 * share) for slots, row in zip(table.windows, rows, strict=True)
-                         if (share := row[place]) is not None and share > 0]  # fmt: skip
-                if known:
-                    axes.plot(*zip(*known, strict=True), marker=mark, markersize=4, label=f"epsilon {epsilon:g}")
-            axes.axhline(100 * wanted, color="#555555", linestyle=":", linewidth=1)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_title(f"groups of {group:,} series", fontsize=9, loc="left", pad=2)
-        figure.suptitle(f"Expected error of a count, % of an evenly filled bin; {table.mechanism}", fontsize=9, y=0.995)
-        panels[-1].legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.3))
-        plain_axes(figure)
-        panels[-1].set_xticks(table.windows, windows)
-        panels[-1].minorticks_off()
-        figure.subplots_adjust(top=1 - 0.5 / height, bottom=0.8 / height)
-        figure.savefig(made, format=form, dpi=150, metadata={"Date": None} if form == "svg" else {"Software": None})
-    return made.getvalue()
+def errors(table: ErrorTable, name: Callable[[int], str], wanted: float) -> Picture:
+    """A table of errors: a panel for each size of group, a line for each epsilon, over the windows."""
+    parts: list[ET.Element] = []
+    top = 0.0
+    known = [one for windows in table.errors for groups in windows for one in groups if one]
+    low, high = (100 * one for one in (min([*known, wanted]) / 1.2, max([*known, wanted]) * 1.2))
+    x = _Axis(table.windows[0], max(table.windows[-1], table.windows[0] + 1), _LEFT, _WIDTH - 70, log=True)
+    for place, group in enumerate(table.groups):
+        y = _Axis(low, high, top + 118, top + _LABEL, log=True)
+        parts += [_at(_LEFT, top + 14, f"groups of {group:,} series", class_="ink"), *_levels(y)]
+        parts.append(element("path", d=f"M{_LEFT} {y(100 * wanted)}H{_WIDTH - _RIGHT}", class_="budget"))
+        for epsilon, rows in zip(table.epsilons, table.errors, strict=True):
+            points = [(x(slots), y(100 * share)) for slots, row in zip(table.windows, rows, strict=True)
+                      if (share := row[place])]  # fmt: skip
+            if points:
+                way = "L".join(f"{one} {other}" for one, other in points)
+                parts.append(element("path", d=f"M{way}", class_="line"))
+                parts.append(_at(points[-1][0] + 4, points[-1][1] + 4, f"epsilon {epsilon:g}"))
+        top += 126
+    parts += _names([name(one) for one in table.windows], [x(one) for one in table.windows], top + 10)
+    title = f"Expected error of a count, % of an evenly filled bin, by {table.mechanism}; dashed: {100 * wanted:g} %"
+    return Picture(title, title, _canvas(title, top + 16, parts))

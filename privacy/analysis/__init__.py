@@ -9,8 +9,6 @@
     group privacy, per-entry privacy, weak correlation
 ``audit``
     the loss of a small chain by enumeration
-``slower``
-    beliefs that forget more slowly
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.pipelines.report.words import WORDS
+
 from .pages import BlockError, blocks, commands, run_console, run_page
 from .tree import ROOT
 
@@ -17,7 +19,7 @@ LEFT_OUT = [block for block in ALL_BLOCKS if block.key == "no-run"]
 
 
 #: Pages whose blocks take seconds.
-LONG = {f"docs/{name}.md" for name in ("ledger", "mathematics", "model", "planning", "show")}
+LONG = {f"docs/{name}.md" for name in ("ledger", "mathematics", "model", "planning", "report", "show")}
 
 # A tutorial runs in test_tutorials.py, which looks at what it published, too.
 RUN = [
@@ -31,6 +33,14 @@ RUN = [
 def test_the_examples_of_a_page_run_as_documented(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_page(page, (ROOT / page).read_text(encoding="utf-8"), tmp_path) > 0
+
+
+def test_the_glossary_has_the_words_of_the_report() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert len(WORDS) == 25
+    assert page.partition("\n### ")[2].split("\n### ") == [
+        f"{word}\n\n{meaning[0].upper()}{meaning[1:]}.\n" for word, meaning in WORDS.items()
+    ]
 
 
 def test_every_skipped_block_has_a_reason() -> None:

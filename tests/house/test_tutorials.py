@@ -74,7 +74,7 @@ def test_a_tutorial_ends_with_a_picture_whose_median_error_is_below_5_per_cent(
     assert np.median(abs(counts - true) / true) < 0.05
     assert not np.array_equal(counts, true)
     assert_the_page_says_who_loses_more(page, tmp_path, epsilon_dp=max(published["epsilon_dp"].to_pylist()))
-    assert "<img src=" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<svg " in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def assert_the_page_says_who_loses_more(page: str, folder: Path, epsilon_dp: float) -> None:

@@ -16,7 +16,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        self.text += " " if tag in {"td", "th"} else ""
+        self.text += " "  # texts of neighbours are two
 
     def handle_data(self, data: str) -> None:
         self.text += data

@@ -127,7 +127,6 @@ def test_init_does_not_write_over_its_data_with_force_either(tmp_path: Path, dat
 
 @pytest.mark.night
 def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     made = fitted(tmp_path / "job")
     assert call("run", made.settings).code == 0
     model, rows, data = made.folder / "model.json", tmp_path / "rows.parquet", tmp_path / "readings.csv"
@@ -156,7 +155,6 @@ def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tm
 
 @pytest.mark.night
 def test_an_output_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     made = fitted(tmp_path)
     assert call("run", made.settings).code == 0
     for words in (
@@ -179,7 +177,6 @@ def test_an_input_above_its_limit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.night
 def test_an_output_that_cannot_be_written_ends_every_command_with_code_2(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     made = fitted(tmp_path)
     assert call("run", made.settings).code == 0
     taken = tmp_path / "readings.csv" / "out"

@@ -95,18 +95,13 @@ def test_a_plan_is_for_the_least_noise_and_raises_no_budget(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize("form", ["svg", "png"])
-def test_the_picture_is_the_table_of_errors(tmp_path: Path, form: str) -> None:
-    pytest.importorskip("matplotlib")
-    path, picture = model(tmp_path), tmp_path / f"errors.{form}"
+def test_the_picture_is_the_table_of_errors(tmp_path: Path) -> None:
+    path, picture = model(tmp_path), tmp_path / "errors.svg"
     words = ("plan", "--model", path, "--groups", "1,30", "--windows", "1d,28d", "--picture", picture)
     assert call(*words).code == 0
     content = picture.read_bytes()
     assert call(*words).code == 0
     assert picture.read_bytes() == content
-    if form == "png":
-        assert content.startswith(b"\x89PNG")
-        return
     text = "".join(ET.fromstring(content.decode()).itertext())  # noqa: S314 - written by this test
     assert "groups of 30 series" in text
 

@@ -13,13 +13,11 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
 
-from quiltstream.pipelines import report as command
-from quiltstream.pipelines.report import wrong_beliefs
+from quiltstream.pipelines.report import loss_without_habits
 from quiltstream.privacy import FiniteClass, MarkovChain
 from quiltstream.privacy.accounting.habits import HABITS, PROMISE
 from quiltstream.schemas.ledger import LedgerEntry
@@ -44,6 +42,7 @@ class Made:
     ledger: Path
     page: str
     said: DomainSummary
+    head: str
     entries: list[LedgerEntry]
 
 
@@ -54,41 +53,32 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         spec = query(f"load {SCRIPT}", DOMAIN, windows=12, size=4, every=4, share=4.0, roster=Roster.of(NAMES))
         held = store.register(domain(DOMAIN, budget=0.6), replace(spec, name=f"load {SCRIPT}"))
         store.publish(held, drafts(held))
-        said, entries = store.summary(DOMAIN), store.entries(DOMAIN)
+        said, head, entries = store.summary(DOMAIN), str(store.head(DOMAIN)), store.entries(DOMAIN)
     assert said.charged
     assert said.refused
     call("report", folder / "ledger.db", "-o", folder / "report.html").ended(0)
-    return Made(folder / "ledger.db", (folder / "report.html").read_text(encoding="utf-8"), said, entries)
+    return Made(folder / "ledger.db", (folder / "report.html").read_text(encoding="utf-8"), said, head, entries)
 
 
-@pytest.mark.night
 def test_the_numbers_of_the_page_are_those_of_the_ledger(made: Made) -> None:
-    text = " ".join(Page(made.page).text.split())
-    said = made.said
-    assert f"Epsilon {said.loss:.4f} of a budget of {said.budget:g} after {said.charged} window" in text
+    text, said = " ".join(Page(made.page).text.split()), made.said
+    assert f"Epsilon is {said.loss:.4f} after {said.charged} window" in text
     assert f"Adding the windows up would say {said.naive:g}" in text
-    assert f"{said.loss:.9f}; with everything promised {said.reserved_loss:.9f}" in text
-    for entry in made.entries:
-        assert f"{entry.loss_before:.9f} {entry.loss_after:.9f}" in text, entry.sequence
-    refused = next(entry for entry in made.entries if entry.decision == "refused")
-    assert f"{refused.loss_after:.6g}" in text
-    (factor,) = re.findall(r"states change 2 times less often than believed ([\d.]+)", text)
-    assert float(factor) > said.loss
-    (never,) = re.findall(r"all slots tell the same ([\d.]+)", text)
-    charged = [entry for entry in made.entries if entry.decision == "charged"]
-    assert float(never) == pytest.approx(
-        sum((entry.window_stop - entry.window_start) * entry.epsilon_dp for entry in charged), rel=1e-3
-    )
+    assert f"{said.charged} charged and {said.refused} refused of 12 windows" in text
+    assert f"The line ends at {said.loss:.4g}; the budget, dashed, is {said.budget:g}" in text
+    assert f"Crosses are the {said.refused} windows that the budget refused" in text
+    assert made.head in text
 
 
 @pytest.mark.night
-def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, tmp_path: Path) -> None:
+def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made) -> None:
     found = {one["download"]: base64.b64decode(one["href"].partition("base64,")[2])
              for one in Page(made.page).all("a") if "download" in one}  # fmt: skip
-    assert call("ledger", "export", made.ledger, "-o", tmp_path).code == 0
     cells = pl.read_parquet(io.BytesIO(found["counts.parquet"]))
-    rows = pl.read_parquet(tmp_path / "releases.parquet")
-    assert sorted(cells["count"].to_list()) == sorted(rows["counts"].explode().to_list())
+    with Store(f"sqlite:///{made.ledger}") as store:
+        batches = list(store.releases(DOMAIN, f"load {SCRIPT}"))
+    counts = [count for batch in batches for row in batch["counts"].to_pylist() for count in row]
+    assert sorted(cells["count"].to_list()) == sorted(counts)
     text = gzip.decompress(found["counts.csv.gz"]).decode()
     assert [int(row["count"]) for row in csv.DictReader(io.StringIO(text))] == cells["count"].to_list()
     entries = list(csv.DictReader(io.StringIO(gzip.decompress(found["ledger-entries.csv.gz"]).decode())))
@@ -97,7 +87,7 @@ def test_the_data_in_the_page_are_the_released_rows_and_the_entries(made: Made, 
 
 def test_names_that_are_markup_stay_text(made: Made) -> None:
     page = Page(made.page)
-    assert not {"script", "i", "b", "svg", "iframe", "object", "link", "base", "form"} & {tag for tag, _ in page.tags}
+    assert not {"script", "i", "b", "img", "iframe", "object", "link", "base", "form"} & {tag for tag, _ in page.tags}
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     for name in (*NAMES, DOMAIN):
         assert name in page.text, name
@@ -109,19 +99,18 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(made: Made) -> None:
     (policy,) = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'")
     places = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
-    assert {place.partition(":")[0] if not place.startswith("#") else "#" for place in places} == {"data", "#"}
-    assert {place for place in places if place.startswith("#")} >= {"#download", "#domain-1-promise"}
+    assert {place.partition(":")[0] for place in places} == {"data"}
     assert not re.search(r"url\(|@import", made.page)
 
 
-def test_every_figure_has_an_alternative_text_and_no_scripts(made: Made) -> None:
-    images = Page(made.page).all("img")
-    assert len(images) == 3 + len(NAMES)
-    for image in images:
-        assert image["alt"]
-        svg = ET.fromstring(base64.b64decode(image["src"].partition("base64,")[2]))  # noqa: S314 - our own
-        names = {one.tag.rpartition("}")[2] for one in svg.iter()}
-        assert not {"script", "foreignObject", "image"} & names
+def test_every_figure_has_a_name_and_its_numbers_in_words(made: Made) -> None:
+    page = Page(made.page)
+    figures = page.all("svg")
+    # the first windows are charged: bars for each series, a course where there are several, and the cost
+    assert len(figures) == 1 + len(NAMES) * (1 if made.said.charged == 1 else 2)
+    assert all(one["role"] == "img" and one["aria-label"] in page.text for one in figures)
+    assert page.text.count("With probability 95 % a count is within") == len(NAMES)
+    assert not {"table", "td", "foreignobject", "image"} & {tag for tag, _ in page.tags}
 
 
 @pytest.mark.night
@@ -140,9 +129,6 @@ def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_
     assert "For the operator: this file holds exact statistics" in text
     assert (tmp_path / "operator.html").stat().st_mode & 0o777 == 0o600
     assert "of the 30 series" not in made.page
-    # the belief's own numbers are among them
-    assert '"gap": 0.75' in text
-    assert '"gap": 0.75' not in " ".join(Page(made.page).text.split())
 
 
 def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> None:
@@ -150,14 +136,7 @@ def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> No
     assert call("report", made.ledger, "-o", tmp_path / "twice.html", "--figures", "1").code == 0
     again = (tmp_path / "again.html").read_bytes()
     assert again == (tmp_path / "twice.html").read_bytes()
-    assert len(Page(again.decode()).all("img")) == 4
-
-
-def test_without_the_extra_the_command_names_the_package_to_install(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "matplotlib" else name)
-    call("report", made.ledger).ended(2, "pip install 'quiltstream[report]'")
+    assert len(Page(again.decode()).all("svg")) < len(Page(made.page).all("svg"))
 
 
 def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> None:
@@ -167,15 +146,13 @@ def test_a_missing_ledger_or_domain_is_reported(made: Made, tmp_path: Path) -> N
 
 def test_the_page_says_who_the_attacker_is_and_what_is_not_hidden(made: Made) -> None:
     text = " ".join(Page(made.page).text.split())
-    assert PROMISE in text
-    assert HABITS in text
-    assert "does not know the habits of the series: at most Lambda more" in text
+    assert PROMISE[1:] in text
+    assert HABITS[1:] in text
 
 
 def test_a_list_of_chains_loses_lambda_more_to_who_does_not_know_the_chain() -> None:
     early, late = MarkovChain([[0.9, 0.1], [0.9, 0.1]]), MarkovChain([[0.1, 0.9], [0.1, 0.9]])
     spec = replace(domain(DOMAIN, budget=5.0), belief=FiniteClass([early, late]).to_dict())
-    (found,) = (one for one in wrong_beliefs(spec, 0.05, [(0, 2000, 0.05)]) if "habits" in one.what)
-    assert found.loss == pytest.approx(0.05 + math.log(9))
-    (short,) = (one for one in wrong_beliefs(spec, 0.05, [(0, 2, 0.05)]) if "habits" in one.what)
-    assert short.loss == pytest.approx(0.1)  # group privacy
+    assert loss_without_habits(spec, 0.05, 100.0) == pytest.approx(0.05 + math.log(9))
+    assert loss_without_habits(spec, 0.05, 0.1) == pytest.approx(0.1)  # group privacy
+    assert loss_without_habits(domain(DOMAIN), 0.05, 100.0) is None  # a class names no chains
