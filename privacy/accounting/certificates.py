@@ -263,14 +263,12 @@ def _down(density: float) -> float:
 def constant_loss(belief: Belief, density: float) -> float:
     """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
 
-    By certificates, and above 1 by quilts where they prove less. A fixed start is priced for every start. Infinite
+    By certificates, or by quilts where they prove less. A fixed start is priced for every start. Infinite
     where no bound was found.
     """
     if density <= 0:
         return 0.0
-    loss = _certified_loss(belief, on_grid(Fraction(density)))
-    # quilts decide no account whose loss is small
-    return loss if loss <= 1 else min(loss, max(1.0, quilts_of(belief).ceiling(density)))
+    return min(_certified_loss(belief, on_grid(Fraction(density))), quilts_of(belief).ceiling(density))
 
 
 def _certified_loss(belief: Belief, density: float) -> float:
