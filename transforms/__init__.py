@@ -30,5 +30,6 @@ if TYPE_CHECKING:
     from .plan import model_of as model_of
     from .private_histograms import Histograms as Histograms
     from .private_histograms import PrivateHistograms as PrivateHistograms
+    from .sinks import WriteRows as WriteRows
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from os import PathLike
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast, get_args
 
 import apache_beam as beam
@@ -28,6 +29,7 @@ import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.errors import QuiltstreamError
@@ -60,12 +62,21 @@ from .common.batches import READINGS, ReadingsError, counter_name, reading_colum
 from .plan import Plan, make_plan, not_a_model
 from .readings.slots import Words
 from .registration import Discovered, Tally, register, sum_tallies, words_of
+from .sinks import WriteRows, read_release_rows
 from .sources.contract import PartitionedSource, Reader, SourceBatch
 from .sources.reader import PollingPolicy, ReadLive
 from .sources.reading_rows import batched
 
 #: A shard's number and what it has: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Part]
+
+
+#: Readings of pipelines of this process, by a name of their own.
+_HELD: dict[str, list[Any]] = {}
+
+
+def _held(name: str) -> list[Any]:
+    return _HELD[name]
 
 
 class Histograms(NamedTuple):
@@ -180,6 +191,44 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         made._by_watermark, made._lateness_us = by_watermark, lateness_us  # noqa: SLF001 - likewise
         made._begun = begun  # noqa: SLF001 - likewise
         return made
+
+    @classmethod
+    def publish(cls, readings: Any, settings: Settings, **given: Any) -> Any:
+        """Publish readings that end, in this process, without a line of Beam: for a notebook.
+
+        Args:
+            readings: a data frame, or a list of frames, dicts or record batches.
+            settings: the job.
+            given: ``accept_noise`` and others, as of the transform.
+
+        Returns:
+            The released rows, those on record before too: a frame of the library that the first frame is of, polars or
+            pandas, and else an Arrow table.
+        """
+        elements: list[Any] = readings if isinstance(readings, list) else [readings]
+        with TemporaryDirectory() as folder:
+            path = f"{folder}/rows.parquet"
+            _HELD[folder] = elements  # in the graph they would be packed with every step of it
+            try:
+                with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+                    readings = pipeline | beam.Create([folder]) | "Held" >> beam.FlatMap(_held).with_output_types(Any)
+                    published = readings | cls(settings, **given)
+                    _ = published.releases | WriteRows(path, "parquet")
+            finally:
+                del _HELD[folder]
+            rows = read_release_rows(path)
+        library = type(elements[0]).__module__.partition(".")[0] if elements else ""
+        return type(elements[0])(rows) if library == "polars" else rows.to_pandas() if library == "pandas" else rows
+
+    def __ror__(self, left: Any, label: str | None = None) -> Any:
+        """Readings in a list, ``[frame] | PrivateHistograms(settings)``, as Beam runs any transform.
+
+        Raises:
+            ReadingsError: it is a frame, which would be taken for a collection of its columns.
+        """
+        if hasattr(left, "__arrow_c_stream__"):
+            raise ReadingsError("a frame is one element: write [frame] | PrivateHistograms(settings)")
+        return super().__ror__(left, label)
 
     def in_ledger(
         self,

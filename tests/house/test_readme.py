@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from .pages import blocks
+from .pages import blocks, commands
 from .tree import ROOT
 
 COMMANDS = {
@@ -35,3 +35,13 @@ def test_no_other_document_installs_the_checkout_in_another_way() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     lines = {line.strip() for page in pages for line in page.read_text(encoding="utf-8").splitlines()}
     assert {line for line in lines if re.search(r"pip install -e", line)} <= set(COMMANDS.values())
+
+
+def test_the_readme_is_short_and_six_commands_lead_to_a_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 1_100
+    (console,) = [block for block in blocks("README.md", text) if block.language == "console"]
+    shown = commands(console.body)
+    assert len(shown) == 6
+    assert [one.split()[1] for one in shown] == ["init", "check", "fit", "run", "run", "show"]
+    assert console.runs  # test_docs runs them as they are printed

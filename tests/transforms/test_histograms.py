@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import random
 from pathlib import Path
 from typing import Any, cast
@@ -369,3 +370,17 @@ def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(london, t
         counted(Database, name)
     publish(batches(london.head(1000), 500), job, tmp_path)
     assert [visit for visit in visits if visit] == ["charge_windows: writing", "publish: writing"]
+
+
+def test_a_notebook_publishes_a_frame_without_a_line_of_beam(tmp_path: Path) -> None:
+    times = [dt.datetime(2013, 1, 1) + dt.timedelta(minutes=30 * at) for at in range(2 * 7 * 48)]
+    frame = pl.DataFrame({"series": "m1", "time": times, "value": 300.0})
+    job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-15"})
+    rows = PrivateHistograms.publish(frame, job)
+    assert isinstance(rows, pl.DataFrame)
+    assert rows["total"].to_list() == [7 * 48, 7 * 48]
+    again = [frame] | PrivateHistograms(job)  # on record: the same rows
+    found = [one for batch in again.releases for one in batch.to_pylist()]
+    assert sorted(one["release_id"] for one in found) == sorted(rows["release_id"].to_list())
+    with pytest.raises(ReadingsError, match=r"a frame is one element: write \[frame\] \| PrivateHistograms"):
+        _ = frame | PrivateHistograms(job)

@@ -53,7 +53,8 @@ _NO_ROWS = (str, bytes, int, float, bool)
 
 _TAKEN = (
     "PrivateHistograms takes dicts, beam.Row, named tuples or data frames with {fields}, and Arrow record "
-    "batches of schemas.READING_SCHEMA: map yours before it, for example beam.Map(lambda one: {{{example}}})"
+    "batches of schemas.READING_SCHEMA: map yours before it, for example beam.Map(lambda one: {{{example}}}); a "
+    "frame is one element, as in beam.Create([frame])"
 )
 
 
@@ -139,7 +140,7 @@ class BatchRows(beam.DoFn):
         """Take one element."""
         if isinstance(element, pa.RecordBatch):
             yield element
-        elif hasattr(element, "__arrow_c_stream__"):
+        elif hasattr(element, "__arrow_c_stream__") and hasattr(element, "columns"):  # a column of a frame is none
             yield self._of_frame(pa.table(element))
         else:
             row, reason = self._row(element)
