@@ -432,9 +432,10 @@ class Store:
         except StoreMissing:
             database.try_to_make()
             return
+        if not self._address.is_sqlite:
+            with self._look() as look:
+                check_rights(look.connection, self._address)
         with database.writing("") as writing:
-            if not self._address.is_sqlite:
-                check_rights(writing.connection, self._address)
             trial = writing.connection.begin_nested()
             writing.connection.execute(heads.update().where(heads.c.domain == "").values(version=heads.c.version))
             if undone:
