@@ -43,7 +43,18 @@ TUTORIALS = [
 
 def test_every_tutorial_is_followed() -> None:
     pages = {page.stem for page in (ROOT / "docs/tutorials").glob("*.md")}
-    assert pages == {name for name, *_ in TUTORIALS}
+    assert pages == {"one-meter", *(name for name, *_ in TUTORIALS)}
+
+
+@pytest.mark.night
+def test_one_meter_is_published_by_a_belief_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/tutorials/one-meter.md").read_text(encoding="utf-8")
+    run_page("one-meter", page, tmp_path)
+    (row,) = pq.read_table(tmp_path / "house-releases.parquet").to_pylist()
+    assert (row["total"], sum(row["counts"]), row["half_width_95"]) == (549, 549, 113)
+    assert f"within {row['half_width_95']}. This file has gaps: {row['total']} of them" in page
+    assert "<svg " in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # The noise is drawn afresh, so this may fail by chance. That half of the 65 counts of London are 5 % off has a
