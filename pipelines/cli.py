@@ -198,8 +198,6 @@ def main() -> None:
     Begin with one of these:
       quiltstream demo                       a year of London's smart meters, in ten seconds
       quiltstream init readings.csv          a settings file for your own data
-      quiltstream run --dry-run settings.yaml
-      quiltstream run settings.yaml
     """
 
 
@@ -233,55 +231,43 @@ def demo(out: Path) -> None:
     type=click.FloatRange(0, 1, max_open=True),
     metavar="SHARE",
     default=0.0,
-    help="Share of the series that are not published: a history for fit. 0.5 takes every second one by name.",
+    help="Share of the series kept as history for fit.",
 )
 @click.option(
     "--model",
     type=click.Choice(["london", "nhanes"]),
-    help="A belief that comes with the package, with its states and slots: for data of one meter or one wearer.",
+    help="A belief of the package, for one meter or wearer.",
 )
-@click.option("--value", metavar="COLUMN", help="Column, or path, of the measured value, instead of the one guessed.")
+@click.option("--value", metavar="COLUMN", help="Column of the measured value.")
 @click.option(
     "--timezone",
     metavar="ZONE",
     default="UTC",
-    show_default=True,
-    help="Of times without an offset, and of days: windows are then days or weeks of its calendar.",
+    help="Of times without an offset, and of days.",
 )
-@click.option("--from-topic", metavar="TOPIC", help="Look at the last messages of a Kafka topic; commits nothing.")
+@click.option("--from-topic", metavar="TOPIC", help="Look at a Kafka topic; commits nothing.")
 @click.option("--servers", metavar="HOST:PORT", help="Its brokers.")
-@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="An option of librdkafka. Repeat it.")
+@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Option of librdkafka; repeat it.")
 @click.option("--registry", metavar="URL", help="The schema registry of Avro messages.")
-@click.option("--from-mqtt", metavar="FILTER", help="Look at what an MQTT broker has, and sends meanwhile.")
-@click.option("--broker", metavar="HOST:PORT", help="The MQTT broker; mqtts://HOST:PORT with TLS.")
-@click.option("--gateway", type=_FILE, help="Settings of a gateway, instead of --broker: its broker and credentials.")
-@click.option("--messages", type=click.IntRange(1, 1_000), default=200, show_default=True, help="Looked at, at most.")
-@click.option(
-    "--seconds", type=click.FloatRange(0.1, 3_600), default=10, show_default=True, help="A look at MQTT, at most."
-)
+@click.option("--from-mqtt", metavar="FILTER", help="Look at what an MQTT broker sends.")
+@click.option("--broker", metavar="HOST:PORT", help="The MQTT broker; mqtts:// with TLS.")
+@click.option("--gateway", type=_FILE, help="Settings of a gateway, for --broker.")
+@click.option("--messages", type=click.IntRange(1, 1_000), default=200, metavar="N", help="Looked at, at most.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, metavar="N", help="A look at MQTT, at most.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace settings that are there, and beside them the roster, also if you edited it, or gateway's settings.",
+    help="Replace settings and roster that are there.",
 )
 def init(**given: Any) -> None:
-    r"""Write a commented settings file from a look at data (CSV, JSON, Parquet, Avro, NEM12; file, folder or pattern).
+    r"""Write a commented settings file, and a roster, from a look at data.
 
-    Beside it a roster with every series in one group, but those held out: roster.csv, or NAME-roster.csv beside another
-    NAME.yaml. Columns, interval and units are those that the first rows show; what they do not tell is a question: a
-    key whose value is ???, with its answers below it. The belief about the data is fitted on series that are not
-    published; where none is held out it is a stand-in, which run refuses.
-
-    Instead of DATA it looks at messages: the last of a Kafka topic, or what an MQTT broker sends; for that a gateway's
-    settings are written as well. A device or platform whose messages are known is named as a recipe.
+    DATA is a file, folder or pattern. A key whose value is ??? is a question that you answer.
 
     \b
     Examples:
       quiltstream init readings.csv --hold-out 0.5
-      quiltstream fit settings.yaml --cover 0.9 --exclude roster.csv
-      quiltstream run settings.yaml
-      quiltstream init --from-topic meters --servers localhost:9092
-      quiltstream init --from-mqtt 'tele/#' --broker localhost:1883 --seconds 60
+      quiltstream init --from-mqtt 'tele/#' --broker localhost:1883
     """
     from .commands.init import Options, write_settings
 
@@ -290,62 +276,57 @@ def init(**given: Any) -> None:
 
 @main.command()
 @_SETTINGS
-@click.option("-o", "--output", type=_FILE, help="Model file to write [default: the settings' model]")
+@click.option("-o", "--output", type=_FILE, help="Model file to write.")
 @click.option("--only", type=_FILE, help="CSV file with the series to use.")
 @click.option(
     "--only-column",
     metavar="COLUMN",
-    help="Its column with them [default: that of the settings' roster, 'series', or that of the source]",
+    help="Its column with them.",
 )
-@click.option("--exclude", type=_FILE, help="CSV file with the series to leave out, for example the roster.")
-@click.option("--exclude-column", metavar="COLUMN", help="Its column with them [default: as for --only-column]")
-@click.option("--start", metavar="INSTANT", help="Use readings from here on, e.g. 2012-01-01.")
+@click.option("--exclude", type=_FILE, help="CSV file with those to leave out: the roster.")
+@click.option("--exclude-column", metavar="COLUMN", help="Its column with them.")
+@click.option("--start", metavar="INSTANT", help="Use readings from here on.")
 @click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
 @click.option(
     "--smoothing",
     type=click.FloatRange(min=0),
+    metavar="NUMBER",
     default=0.0,
-    show_default=True,
-    help="Added to the count of every possible transition, so that rare ones are not taken for impossible.",
+    help="For pooled: added to every count.",
 )
 @click.option(
     "--belief",
     type=click.Choice(["level", "series", "periodic", "pooled"]),
+    metavar="KIND",
     default="level",
-    show_default=True,
-    help="All chains that forget as fast as most series do; most series' own chains; one chain of all series with a "
-    "kernel for every slot of the day; or one chain of all series.",
+    help="level, series, periodic or pooled: docs/model.md.",
 )
 @click.option(
     "--cover",
     metavar="SHARE",
-    help="For level and series: how likely a further series is to be covered, e.g. 0.9 (the default).",
+    help="How likely a further series is covered.",
 )
 @click.option(
     "--regimes",
     metavar="KIND",
-    help="For level: the class that holds for someone who knows the kind of each day. weekday; kinds, thirds of each "
-    "series' days by its lowest band; or a CSV file with the columns day and kind.",
+    help="Given the kind of day: weekday, kinds or a CSV.",
 )
 @click.option(
     "--certify",
     is_flag=True,
-    help="For pooled: keep a certificate of the exact account at epsilon 1; for more than 12 states, a minute for 51.",
+    help="For pooled: keep a certificate of the account.",
 )
 @_ALL
 def fit(settings: Path, *, output: Path | None, every: bool, **given: Any) -> None:
-    r"""Estimate what is to be believed about the data from a history, and write it as a model file.
+    r"""Fit what is believed about the data on a history; write a model file.
 
-    Transitions between adjacent slots are counted per series, a gap cuts the chain. The belief is the class of all
-    chains that forget as fast as most series of the history do; a history of one series takes --belief pooled. The
-    model protects only series that were not among those it was fitted on: leave the ones you publish out. The model
-    file and what this command prints are exact statistics of the history; treat them as you treat the history.
+    The belief is the class of all chains that forget as fast as most series of the history do. Leave out the series
+    that you publish. The model and what is printed are exact statistics of the history.
 
     \b
     Examples:
       quiltstream fit settings.yaml --exclude roster.csv
       quiltstream fit settings.yaml --exclude roster.csv --cover 0.8
-      quiltstream fit settings.yaml --exclude roster.csv --regimes weekday
     """
     from .commands.fit import Choice, fit_file
     from .commands.fit_text import show
@@ -354,7 +335,7 @@ def fit(settings: Path, *, output: Path | None, every: bool, **given: Any) -> No
     show(results(), fit_file(settings, Choice(**given), output), every=every)
 
 
-@main.command(short_help="Say what is in the data of a settings file; charge and publish nothing.")
+@main.command(short_help="Say what is in the data; charge nothing.")
 @_SETTINGS
 @_json("what was found")
 def check(settings: Path, *, as_json: bool) -> None:
@@ -373,7 +354,7 @@ def check(settings: Path, *, as_json: bool) -> None:
     raise SystemExit(check_file(settings, as_json=as_json))
 
 
-@main.command(name="try", short_help="Say what the settings make of messages; charge and publish nothing.")
+@main.command(name="try", short_help="Say what the settings make of messages.")
 @_SETTINGS
 @click.argument("file", required=False)
 @click.option("--from-topic", type=click.IntRange(1, 1_000), metavar="N", help="The last N messages of source.kafka.")
@@ -404,38 +385,35 @@ def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: b
 @main.command(short_help="Publish what a settings file says, once and within the budget.")
 @_SETTINGS
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
-@click.option("--dry-run", is_flag=True, help="Say schedule, noise, expected error and loss; read no data.")
+@click.option("--dry-run", is_flag=True, help="Say noise and cost; read no data.")
 @_json("the summary, or the dry run,")
 @_ALL
 @click.option(
     "--history-lost",
     is_flag=True,
-    help="Go on although the sink holds releases that the ledger does not know. What they cost is then in no account, "
-    "and the account is marked so for ever.",
+    help="Go on although the ledger lacks releases; marked.",
 )
 @click.option(
     "--even-if-empty",
     is_flag=True,
-    help="Publish and charge the windows although no reading counts in any of them; without it such a run stops before "
-    "anything is charged. A live run does not stop for that.",
+    help="Publish although no reading counts.",
 )
 @click.option(
     "--accept-noise",
     is_flag=True,
-    help="Publish although the noise drowns the counts: their expected error is above most_error of the settings, a "
-    "share of an evenly filled bin.",
+    help="Publish although noise drowns the counts.",
 )
 @click.option(
     "--accept-stand-in",
     is_flag=True,
-    help="Publish under model: stand-in, bounds which no data were used for; every row says so.",
+    help="Publish under model: stand-in; rows say so.",
 )
 @click.option(
     "--accept-cover",
     is_flag=True,
-    help="Publish although the model covers a further series with odds below 0.8; every row says the odds.",
+    help="Publish under odds below 0.8; rows say so.",
 )
-@click.option("--live", is_flag=True, help="Follow the source as it grows, and publish each window when it closes.")
+@click.option("--live", is_flag=True, help="Publish each window when it closes.")
 def run(
     settings: Path,
     beam_options: tuple[str, ...],
@@ -448,26 +426,16 @@ def run(
 ) -> None:
     r"""Publish what a settings file says, once and within the budget.
 
-    Every window is charged to the domain's budget and published once; the first published rows are the rows of record
-    for ever. Run it again and the same rows come out and nothing is charged. A refused window is final. If any window
-    was refused the exit code is 3.
-
-    Before the first charge it stops with exit code 2 where the noise would drown the counts, and says what would help.
-    With --dry-run the exit code is that of the run, as far as it is known without the data, and else 0.
-
-    With --live the source is followed as it grows, each window is published when it closes, and the sink is a folder
-    or a topic.
-
-    Everything after -- goes to Beam. Without a runner there, the job runs in this process (FnApiRunner; live: Prism). A
-    runner that spreads over hosts needs a ledger in PostgreSQL.
+    The first published rows are the rows of record for ever: a further run gives the same rows and charges nothing. It
+    stops with exit code 2 before anything is charged where the noise would drown the counts; 3 is a refused window.
+    Everything after -- goes to Beam.
 
     \b
     Examples:
       quiltstream run --dry-run settings.yaml
       quiltstream run settings.yaml
-      quiltstream run settings.yaml --json | jq .loss_after
       quiltstream run --live settings.yaml
-      quiltstream run settings.yaml -- --direct_num_workers=2 --direct_running_mode=multi_processing
+      quiltstream run settings.yaml -- --direct_num_workers=2
     """
     if live and not dry_run:
         runs_until_stopped()
@@ -492,7 +460,7 @@ def run(
 main.add_command(ledger)
 
 
-@main.command(short_help="Take messages of an MQTT broker further, and releases back to it.")
+@main.command(short_help="Take messages of an MQTT broker further.")
 @_SETTINGS
 @click.option("--check", is_flag=True, help="Say what the settings mean and what is missing; connect to nothing.")
 def gateway(settings: Path, *, check: bool) -> None:
@@ -565,19 +533,15 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
         raise click.BadParameter("give shares with commas between them, e.g. 0.1,0.5,0.9") from None
 
 
-@main.command(name="plan", short_help="Say which mechanism, window and group an error takes; costs nothing.")
+@main.command(name="plan", short_help="Say which window and group an error takes.")
 @click.argument("settings", type=_FILE, required=False)
 @click.option("--model", type=_FILE, help="A model file instead of settings.")
-@click.option("--window", metavar="DURATION", help="Length of a window [default: the settings', or a week]")
-@click.option(
-    "--group", type=click.IntRange(min=1), help="Series in the smallest group [default: the roster's smallest, or 1]"
-)
-@click.option("--epsilon", type=float, help="Loss you accept [default: the settings', or 1]")
+@click.option("--window", metavar="DURATION", help="Length of a window.")
+@click.option("--group", type=click.IntRange(min=1), metavar="N", help="Series in the smallest group.")
+@click.option("--epsilon", type=float, help="Loss you accept.")
 @click.option("--error", metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want.")
-@click.option("--mechanism", metavar="NAME", help="Plan with this one [default: the least noise]")
-@click.option(
-    "--lifetime", metavar="DURATION", help="Also the noise for so long against someone who knows no series' habits."
-)
+@click.option("--mechanism", metavar="NAME", help="Plan with this one.")
+@click.option("--lifetime", metavar="DURATION", help="Noise for so long that hides habits.")
 @click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
 @click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
 @click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
@@ -596,9 +560,7 @@ def plan_command(
 ) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
-    The mechanisms side by side with what they assume and leave open; the error over windows, groups and epsilons; the
-    epsilon that a wanted error takes; how long an event is protected; what an epsilon means as odds; and what
-    differential privacy of each window would tell. No data are read, no ledger is opened, and nothing is charged.
+    No data are read, no ledger is opened, and nothing is charged.
 
     \b
     Examples:
@@ -614,56 +576,50 @@ def plan_command(
 @click.argument("releases", type=_FILE, nargs=-1, required=True)
 @_DOMAIN
 @click.option("--query", help="Of this query only.")
-@click.option("--key", help="Of this series or group [default: the first by name]")
-@click.option("--window", metavar="INSTANT", help="The window that holds this instant [default: the last]")
-@click.option("--class", "of_class", metavar="LABEL", help="Of this class of slots only, e.g. 18:00.")
+@click.option("--key", help="Of this series or group.")
+@click.option("--window", metavar="INSTANT", help="The window that holds this instant.")
+@click.option("--class", "of_class", metavar="LABEL", help="Of this class of slots, e.g. 18:00.")
 @click.option(
     "--sum",
     "period",
     type=click.Choice(["day", "week", "month", "year", "all"]),
-    help="Add windows up by the calendar period in which they begin.",
+    metavar="PERIOD",
+    help="Add up by day, week, month, year or all.",
 )
-@click.option(
-    "--zone", metavar="ZONE", default="UTC", show_default=True, help="Of the calendar, and of instants without offset."
-)
+@click.option("--zone", metavar="ZONE", default="UTC", help="Of the calendar, and of instants.")
 @click.option(
     "--level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="P",
     default=0.95,
-    show_default=True,
     help="Probability of each band.",
 )
-@click.option("--duration", is_flag=True, help="Load duration: cells at or above each edge.")
-@click.option("--quantiles", metavar="SHARE,...", callback=_numbers, help="Bands of edges for these, e.g. 0.1,0.5,0.9.")
+@click.option("--duration", is_flag=True, help="Cells at or above each edge.")
+@click.option("--quantiles", metavar="SHARE,...", callback=_numbers, help="Bands of edges, e.g. 0.1,0.5.")
 @click.option(
     "--mean",
     "ends",
     metavar="LOW,HIGH",
     callback=_ends,
-    help="Bounds on mean and total; all values lie between LOW and HIGH, either may be left empty.",
+    help="Bounds on mean and total of the values.",
 )
-@click.option("--change", is_flag=True, help="Change of shares since the window, or sum, before.")
-@click.option("--profile", is_flag=True, help="A line for each class of slots, e.g. each hour of the day.")
-@click.option("--edge", type=float, help="Edge that a profile counts from [default: the middle one]")
+@click.option("--change", is_flag=True, help="Change since the window before.")
+@click.option("--profile", is_flag=True, help="A line for each class of slots.")
+@click.option("--edge", type=float, help="Edge that a profile counts from.")
 @_json("everything that is asked")
-@click.option("--tidy", is_flag=True, help="Write a table with one row a count instead.")
-@click.option("--format", "format_", type=click.Choice(["csv", "parquet", "json"]), help="Of the table [default: csv]")
-@click.option("-o", "--output", type=_FILE, help="File for the table [default: standard output]")
+@click.option("--tidy", is_flag=True, help="A table with one row a count.")
+@click.option("--format", "format_", type=click.Choice(["csv", "parquet", "json"]), help="Of the table.")
+@click.option("-o", "--output", type=_FILE, help="File for the table.")
 def show(
     releases: tuple[Path, ...], *, as_json: bool, tidy: bool, format_: Format | None, output: Path | None, **view: Any
 ) -> None:
-    r"""Show released histograms: bars with the bands of their noise, and what follows from them.
+    r"""Show released histograms with the bands of their noise; costs nothing.
 
-    RELEASES are files that a sink or an export wrote (Parquet, Avro, JSON Lines, CSV), or the folder of a live job.
-    Everything is computed from published numbers, so nothing is charged, and each number has its error.
+    RELEASES are files of a sink or an export, or a live job's folder.
 
     \b
     Examples:
-      quiltstream show quiltstream-demo/releases.parquet
-      quiltstream show quiltstream-demo/releases.parquet --sum month --duration --quantiles 0.5,0.9
-      quiltstream show quiltstream-demo/releases.parquet --mean 0,10000 --change
-      quiltstream show out/london-profile.parquet --profile
-      quiltstream show quiltstream-demo/releases.parquet --tidy --format csv -o cells.csv
+      quiltstream show quiltstream-demo/releases.parquet --sum month --duration
     """
     from .commands.show import View, write_table
     from .commands.show import show as show_view

@@ -132,7 +132,7 @@ def _debug_option() -> click.Option:
         expose_value=False,
         is_eager=True,
         callback=_note_debug,
-        help="Show the traceback of an error and the logs of the runner. They may quote data.",
+        help="Show traceback and logs, which may quote data.",
     )
 
 
@@ -381,8 +381,9 @@ class Group(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
         super().format_epilog(ctx, formatter)
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(f"{code.value}", code.text) for code in ExitCode])
+        codes = ", ".join(f"{code.value} {code.name.lower()}" for code in ExitCode)
+        formatter.write_paragraph()
+        formatter.write_text(f"Exit codes: {codes}; docs/cli.md says what to do.")
 
 
 def _as_written(text: str | None) -> str | None:

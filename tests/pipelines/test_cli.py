@@ -12,7 +12,7 @@ import click
 import pytest
 
 from quiltstream.pipelines import ExitCode
-from quiltstream.pipelines.cli import main
+from quiltstream.pipelines.cli import ledger, main
 from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
@@ -227,3 +227,10 @@ def test_library_messages_are_on_stderr_only_with_the_debug_option(tmp_path: Pat
     assert "Traceback" not in quiet.err
     assert "meter-17" not in quiet.err + quiet.out
     assert "meter-17" in fork(*words, "--debug", cwd=tmp_path, program=broken).err
+
+
+def test_every_page_of_help_fits_a_screen() -> None:
+    pages = {(): main} | {(name,): one for name, one in main.commands.items()}
+    pages |= {("ledger", name): one for name, one in ledger.commands.items()}
+    lines = {words: len(call(*words, "--help").ended(0).out.splitlines()) for words in pages}
+    assert {words: count for words, count in lines.items() if count > 30} == {}
