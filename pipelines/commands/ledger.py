@@ -530,7 +530,7 @@ _RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
 
 #: What a model is made of where it gives neither.
 _WITHOUT = {
-    "dobrushin-bounds": "total-variation bounds",
+    "dobrushin-bounds": "a contraction class",
     "periodic-chain": "a chain with a daily rhythm",
 }
 

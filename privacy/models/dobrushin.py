@@ -104,6 +104,11 @@ class DobrushinBounds(Belief):
         forward, backward = (np.max([pair[side] for pair in pairs], axis=0).tolist() for side in (0, 1))
         return cls(zip(steps, forward, strict=True), zip(steps, backward, strict=True))
 
+    @property
+    def words(self) -> str:
+        """The class in words."""
+        return "every chain of the contraction class"
+
     def rounded(self, digits: int) -> DobrushinBounds:
         """The class with every eta rounded up to some decimals, from 1 to 12: a larger one."""
         digits = whole("digits", digits, "give the decimals to keep, for example 3", least=1)

@@ -18,6 +18,7 @@ from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.states import StateSpace
 
 from ..forked import COMMAND, forker
+from ..loading import load
 from .jobs import call, fork, job, readings, spawn, write_csv
 
 
@@ -58,10 +59,11 @@ def test_the_commands_are_those_of_the_documents() -> None:
     }
 
 
-def test_the_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
+def test_the_commands_and_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
     page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
-    for code in ExitCode:
-        assert f"| {code.value} | {code.text} |" in page
+    assert load(repository / "docs" / "cli_tables.py").with_tables(page) == page, "run docs/cli_tables.py"
+    assert page.count("| `quiltstream ") >= 19
+    assert f"| {ExitCode.STORE.value} | {ExitCode.STORE.text} |" in page
 
 
 def test_the_version_option_prints_the_version() -> None:
