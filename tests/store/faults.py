@@ -166,18 +166,18 @@ class FaultContract(OnLedger):
                 broken += errors
                 tally.take(whole(store, held, published))
 
-    def test_a_connection_cut_at_any_boundary_of_a_registration_reserves_once(self, url: str) -> None:
-        with Store(url, wait=30, create=True) as store:
-            store.domains()
-            for boundary in boundaries():
-                name = f"homes-{boundary}"
+    def test_a_connection_cut_at_any_boundary_of_a_registration_reserves_once(self, fresh_urls: Iterator[str]) -> None:
+        for boundary in boundaries():
+            url = next(fresh_urls)
+            with Store(url, wait=30, create=True) as store:
+                store.domains()
                 with self.cut(url, boundary) as cut, suppressed():
-                    store.register(domain(name), query(domain=name, windows=2))
+                    store.register(domain(), query(windows=2))
                 if not cut.broken:
                     assert boundary > 10
                     return
-                held = store.register(domain(name), query(domain=name, windows=2))
-                assert store.summary(name).reserved_loss == held.reserved_loss
+                held = store.register(domain(), query(windows=2))
+                assert store.summary("homes").reserved_loss == held.reserved_loss
                 whole(store, held, {})
 
     def test_racing_jobs_of_which_one_is_killed_publish_one_value_for_each_window(
