@@ -58,6 +58,14 @@ def test_one_meter_has_a_model_of_others_that_a_run_takes(tmp_path: Path, name: 
         assert not forecast["stand_in"]
 
 
+def test_check_sounds_no_alarm_for_the_half_that_is_held_out(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "load.csv", readings(days=3, homes=["m1", "m2", "m3", "m4"]))
+    settings = tmp_path / "settings.yaml"
+    call("init", path, "--hold-out", "0.5", "-o", settings).ended(0)
+    assert json.loads(call("check", settings, "--json").ended(0).out)["not_in_roster"] == 2 * 3 * 48
+    assert not call("check", settings).said("of series that the roster does not have")
+
+
 def test_what_is_said_of_one_series_names_no_share_to_hold_out(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     call("init", data.path("house_power_1min_2weeks.csv"), "-o", settings).ended(0)
