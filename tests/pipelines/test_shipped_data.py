@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from quiltstream.pipelines import data
+from quiltstream.schemas.model_file import Model
+from quiltstream.schemas.settings.model import SHIPPED, shipped
+
+from ..loading import load
 
 # The first 16 hexadecimal digits of each file's SHA-256.
 DIGESTS = {
@@ -36,3 +40,16 @@ def test_every_data_file_is_listed_and_credited() -> None:
 def test_a_name_that_does_not_ship_is_refused_with_the_names_that_do(name: str) -> None:
     with pytest.raises(ValueError, match=r"the names are: activity_1min_1person_7days\.csv, "):
         data.path(name)
+
+
+@pytest.mark.night
+def test_the_models_of_the_package_are_fitted_on_the_samples_of_the_package(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = load(repository / "benchmarks" / "shipped_models.py")
+    monkeypatch.setattr(program, "shipped", lambda name: str(tmp_path / name))
+    program.main()
+    for name in SHIPPED:
+        made, held = Model.load(tmp_path / name), Model.load(Path(shipped(name)))
+        assert made.model_id == held.model_id
+        assert made.provenance == held.provenance
