@@ -61,6 +61,7 @@ _COUPLED, _BOXED = 12, 3  # states up to which couplings are held, and boxes tri
 _FORGOTTEN = (64, 1e-3)  # a block of so many slots, and its total variation, after which longer ones add nothing
 _TELLING = (6, 0.8)  # of many states, shorter blocks and larger total variations count for short windows alone
 _FOLLOWED = 4096  # slots of a run, and iterations of a level, that are followed at most
+_CIRCLING = 1024  # slots after which a run that did not come to rest may be going round in circles
 _SHORT = 64  # a run of more slots has the certificate of its own density, and its couplings
 _REMEMBERED = 2**22  # numbers that a side remembers of runs, some 30 MB
 FAR = 2**40  # slots that stand for a run without end
@@ -445,6 +446,8 @@ class Course:
             self._take_level(self._window())
         if self._done - self._since >= side.period:
             self._rest()
+        elif first < _CIRCLING <= self._done and self._done >= self._most + side.period:
+            self._cover()
 
     def _window(self) -> State:
         """What a slot behind those that were followed would see."""
@@ -471,6 +474,19 @@ class Course:
             if not ((after <= last) if rises else (after == last)).all():
                 return
         self._far = last
+
+    def _cover(self) -> None:
+        """Whether the largest of the last tails map to nothing above them: then no further slot is above them.
+
+        Tails of blocks of several lengths may go round in circles, one rounding wide, and never come to rest.
+        """
+        side, period, done = self._side, self._side.period, self._done
+        last = np.zeros((period, *side.shape))
+        for place in range(done - max(self._most, period), done):
+            phase = self._phase_of(place)
+            last[phase] = np.maximum(last[phase], self._tails[place])
+        if (side.mapped(last, self._density, self._held) <= last).all():
+            self._far = last
 
     def _further(self, length: int) -> FloatArray:
         """What bounds the tails of all slots behind those that were followed, by phase, or one for all."""

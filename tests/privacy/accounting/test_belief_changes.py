@@ -139,6 +139,18 @@ def test_a_slow_chain_before_or_after_a_switch_costs_little_more_than_alone(befo
     assert ledger.ceiling(ledger.density_for(0.2)) <= 0.2
 
 
+@pytest.mark.parametrize("bounds", [MixingBounds(0.2, 0.5), MixingBounds(0.27895, 0.235671), MixingBounds(0.05, 0.1)])
+def test_a_belief_that_follows_one_like_it_costs_little_more_at_every_density(bounds):
+    ledger = Ledger(bounds)
+    ledger.switch(0, bounds)
+    densities = (bounds.gap * np.geomspace(1e-4, 0.04, 12)).tolist()
+    found = [ledger.ceiling(density) for density in densities]
+    assert found == sorted(found)
+    for density, loss in zip(densities, found, strict=True):
+        alone = Ledger(bounds).ceiling(density)
+        assert alone <= loss <= 1.4 * alone
+
+
 @pytest.mark.night
 def test_behind_a_switch_to_a_slow_chain_more_density_costs_more():
     three = MarkovChain([[0.995, 0.00492, 0.00008], [0.0036, 0.9947, 0.0017], [0.0013, 0.0013, 0.9974]])
