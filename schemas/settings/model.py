@@ -19,7 +19,7 @@ from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
 #: What ``model`` is where nothing is known yet: bounds that no data were used for, set by the interval.
 STAND_IN = "stand-in"
 
-#: Beliefs fitted on public histories, which come with the package (``benchmarks/shipped_models.py`` fits them).
+#: Beliefs fitted on public histories, which come with the package (``examples/shipped_models.py`` fits them).
 SHIPPED = ("london", "nhanes")
 
 

@@ -1,4 +1,4 @@
-"""The beliefs that come with the package, fitted on its public samples: ``python benchmarks/shipped_models.py``."""
+"""The beliefs that come with the package, fitted on its public samples: ``python examples/shipped_models.py``."""
 
 from __future__ import annotations
 
