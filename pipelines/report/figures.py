@@ -30,7 +30,7 @@ _PANEL, _LABEL = 64, 26
 _MOST_WINDOWS = 400
 
 COLOURS = (
-    ":root { --ink: #1a1a1a; --paper: #fff; --soft: #5b6470; --line: #0b5394; --band: #a9c8ea; --grid: #dde1e6; "
+    ":root { --ink: #1a1a1a; --paper: #fff; --soft: #5b6470; --line: #0b5394; --band: #8fb8e6; --grid: #dde1e6; "
     "--warn: #a84300; } "
     "@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #15181d; --soft: #a7b0bc; "
     "--line: #8fc1f5; --band: #2c4f75; --grid: #343b45; --warn: #f0a35e; } }"
@@ -40,7 +40,8 @@ STYLE = (
     ".soft { fill: var(--soft) !important; } .bar { fill: var(--band); } .band { fill: var(--band); } "
     ".line, .budget, .whisker, .grid, .refused { fill: none; stroke: var(--line); stroke-width: 1.5; } "
     ".grid { stroke: var(--grid); stroke-width: 1; } .whisker { stroke: var(--ink); } "
-    ".budget { stroke: var(--ink); stroke-dasharray: 5 4; } .refused { stroke: var(--warn); stroke-width: 2; }"
+    ".thin { stroke-width: 0.8; } .budget { stroke: var(--ink); stroke-dasharray: 5 4; } "
+    ".refused { stroke: var(--warn); stroke-width: 2; }"
 )
 
 
@@ -221,7 +222,7 @@ def _panels(
             _at(_LEFT, top + 19, label, class_="ink"),
             *_levels(y, unit),
             element("path", d=band, class_="band"),
-            element("path", d=line, class_="line"),
+            element("path", d=line, class_="line thin"),
         ]
         top += _LABEL + _PANEL
     places = [right if place == len(sides) - 1 else left for place, (left, right) in enumerate(sides)]
@@ -279,14 +280,14 @@ def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
 
 def errors(table: ErrorTable, name: Callable[[int], str], wanted: float) -> Picture:
     """A table of errors: a panel for each size of group, a line for each epsilon, over the windows."""
-    parts: list[ET.Element] = []
-    top = 0.0
+    parts = [_at(4, 14, f"Error of a count, % of an evenly filled bin; dashed: {100 * wanted:g} %", class_="ink")]
+    top = 20.0
     known = [one for windows in table.errors for groups in windows for one in groups if one]
     low, high = (100 * one for one in (min([*known, wanted]) / 1.2, max([*known, wanted]) * 1.2))
-    x = _Axis(table.windows[0], max(table.windows[-1], table.windows[0] + 1), _LEFT, _WIDTH - 70, log=True)
+    x = _Axis(table.windows[0], max(table.windows[-1], table.windows[0] + 1), _LEFT, _WIDTH - 80, log=True)
     for place, group in enumerate(table.groups):
-        y = _Axis(low, high, top + 118, top + _LABEL, log=True)
-        parts += [_at(_LEFT, top + 14, f"groups of {group:,} series", class_="ink"), *_levels(y)]
+        y = _Axis(low, high, top + 196, top + _LABEL, log=True)
+        parts += [_at(_LEFT, top + 18, f"groups of {group:,} series", class_="ink"), *_levels(y, " %")]
         parts.append(element("path", d=f"M{_LEFT} {y(100 * wanted)}H{_WIDTH - _RIGHT}", class_="budget"))
         for epsilon, rows in zip(table.epsilons, table.errors, strict=True):
             points = [(x(slots), y(100 * share)) for slots, row in zip(table.windows, rows, strict=True)
@@ -295,7 +296,7 @@ def errors(table: ErrorTable, name: Callable[[int], str], wanted: float) -> Pict
                 way = "L".join(f"{one} {other}" for one, other in points)
                 parts.append(element("path", d=f"M{way}", class_="line"))
                 parts.append(_at(points[-1][0] + 4, points[-1][1] + 4, f"epsilon {epsilon:g}"))
-        top += 126
+        top += 204
     parts += _names([name(one) for one in table.windows], [x(one) for one in table.windows], top + 10)
-    title = f"Expected error of a count, % of an evenly filled bin, by {table.mechanism}; dashed: {100 * wanted:g} %"
+    title = f"Expected error of a count, % of an evenly filled bin, by {table.mechanism}"
     return Picture(title, title, _canvas(title, top + 16, parts))
