@@ -139,7 +139,6 @@ def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tm
         ("show", made.sink, "--tidy", "-o", made.folder / "../job/releases.parquet"),
         ("report", made.settings, "-o", made.ledger),
         ("report", made.settings, "-o", made.folder / "readings.csv"),
-        ("ledger", "export", made.settings, "-o", made.folder),
         ("show", rows, "-o", made.ledger),
         ("show", rows, "-o", made.sink),
         ("show", rows, "--format", "json", "-o", model),
