@@ -11,7 +11,7 @@ from .pages import blocks, commands
 from .tree import ROOT
 
 COMMANDS = {
-    "demo": "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/quiltstream demo",
+    "demo": "python3 -m venv .venv && .venv/bin/pip install -e '.[sql]' && .venv/bin/quiltstream demo",
     "test": (
         "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' --config-settings editable_mode=strict"
         " && .venv/bin/pytest"
