@@ -71,7 +71,7 @@ def test_what_is_said_of_one_series_names_no_share_to_hold_out(tmp_path: Path) -
     call("init", data.path("house_power_1min_2weeks.csv"), "-o", settings).ended(0)
     for command in (("run", "--dry-run"), ("run",)):
         done = call(*command, settings).ended(2)
-        assert done.said("--model london")
+        assert done.said("london")
         assert not done.said("--hold-out")
 
 

@@ -406,7 +406,7 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
     tried = call("try", "--json", tmp_path / "settings.yaml", "--from-topic", "4")
     assert [len(one["readings"]) for one in json.loads(tried.out)] == [1] * 4
     assert json.loads(tried.out)[0]["readings"][0][2] == 0.0
-    assert call("run", "--dry-run", "--live", tmp_path / "settings.yaml").said("model: stand-in")
+    assert call("run", "--dry-run", "--live", tmp_path / "settings.yaml").said("STAND-IN")
     assert begun(tmp_path).said("it exists already")
 
 
