@@ -586,7 +586,7 @@ def plan_command(
     metavar="PERIOD",
     help="Add up by day, week, month, year or all.",
 )
-@click.option("--zone", metavar="ZONE", default="UTC", help="Of the calendar, and of instants.")
+@click.option("--zone", metavar="ZONE", help="Of calendar and instants: slots.timezone.")
 @click.option(
     "--level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -627,7 +627,7 @@ def show(
     if tidy or format_ is not None or output is not None:
         if as_json:
             raise click.UsageError("--json is of what is shown; of a table (--tidy, --format, -o) give --format json")
-        write_table(releases, View(**view), format_ or "csv", output)
+        write_table(releases, View(**view), format_, output)
     else:
         show_view(releases, View(**view), as_json=as_json)
 

@@ -45,7 +45,7 @@ _LISTED = 8
 
 #: Of windows that are days by another clock.
 _OTHER_DAYS = (
-    "no window begins at midnight UTC: the zone of the settings (slots.timezone), for example --zone Europe/London, "
+    "windows begin off midnight UTC: the zone of the settings (slots.timezone), for example --zone Europe/London, "
     "names windows by its days and adds weeks and months up by its calendar"
 )
 
@@ -60,7 +60,7 @@ class View:
     window: str | None = None  # an instant in the window; the last window where it is left out
     of_class: str | None = None  # label of a class of slots; all of them where it is left out
     period: Period | None = None  # windows are added up by this period of the calendar
-    zone: str = "UTC"  # time zone of the calendar, and of instants without an offset
+    zone: str | None = None  # time zone of the calendar, and of instants without an offset; UTC where it is left out
     level: float = 0.95
     duration: bool = False  # the load-duration curve
     quantiles: tuple[float, ...] = ()
@@ -70,13 +70,31 @@ class View:
     profile: bool = False  # a line for each class of slots
     edge: float | None = None  # from which edge on a profile counts; the middle one where it is left out
 
+    @property
+    def clock(self) -> str:
+        """The zone that instants are shown in."""
+        return self.zone or "UTC"
+
+    def spans(self, series: ReleasedSeries) -> list[Span]:
+        """The windows, or their sums; no sum by the days of UTC of windows that may be days of another clock.
+
+        Raises:
+            CommandError: the rows leave open by which calendar they add up, or do not add up.
+        """
+        if self.period not in {None, "all"} and self.zone is None and series.off_midnight:
+            raise CommandError(
+                f"--sum {self.period}: windows begin off midnight UTC, and rows do not say by which calendar; give the "
+                "zone of the settings (slots.timezone), for example --zone Europe/London, or --zone UTC"
+            )
+        return series.spans(self.period, self.clock)
+
 
 def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
     """Print one window, or one sum of windows, of one series or group."""
     table = chosen(paths, view)
     names = table.select(["domain", "query", "key"]).group_by(["domain", "query", "key"]).aggregate([]).num_rows
     series = series_in(_of_first(table))[0]
-    spans = series.spans(view.period, view.zone)
+    spans = view.spans(series)
     place = _place(spans, view)
     if spans[place].space.categories:
         _check_no_order(view)
@@ -113,9 +131,13 @@ def _check_whole(view: View) -> None:
         )
 
 
-def write_table(paths: Sequence[Path], view: View, format_: Format, output: Path | None) -> None:
+def write_table(paths: Sequence[Path], view: View, asked: Format | None, output: Path | None) -> None:
     """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
     _check_whole(view)
+    ending = "" if output is None else output.suffix.removeprefix(".")
+    format_ = asked or next((one for one in _BEGINS if one == ending), "csv")
+    if ending not in {"", format_}:
+        raise CommandError(f"-o {output}: the table is {format_}: end the name with .{format_}, or give --format")
     if output is not None:
         from ..connectors.job_io import check_output  # noqa: PLC0415 - with the settings, which take long to import
 
@@ -163,7 +185,7 @@ def as_bytes(table: pa.Table, format_: Format) -> bytes:
 def chosen(paths: Sequence[Path], view: View) -> pa.Table:
     """The released rows in files that a view is of."""
     try:
-        time_zone(view.zone)
+        time_zone(view.clock)
     except ValueError as error:
         raise CommandError(f"--zone: {error}") from error
     try:
@@ -202,14 +224,14 @@ def _place(spans: Sequence[Span], view: View) -> int:
     if view.window is None:
         return len(spans) - 1
     try:
-        instant = parse_instant(view.window, view.zone)
+        instant = parse_instant(view.window, view.clock)
     except ValueError as error:
         raise CommandError(f"--window: {error}") from error
     found = [place for place, span in enumerate(spans) if span.start <= instant < span.stop]
     if not found:
         raise CommandError(
             f"--window {view.window}: no released window holds it; they go from "
-            f"{days_between(spans[0].start, spans[-1].stop, view.zone)}"
+            f"{days_between(spans[0].start, spans[-1].stop, view.clock)}"
         )
     return found[-1]
 
@@ -255,7 +277,7 @@ class _Shown:
         span, found = self.span, self.histogram
         half = found.half_width(self.view.level)
         of_class = "" if self.view.of_class is None else f", class {self.view.of_class}"
-        when = days_between(span.start, span.stop, self.view.zone)
+        when = days_between(span.start, span.stop, self.view.clock)
         heading(console, f"{self.series.query}, {self.series.key_kind} {self.series.key}{of_class}: {when}")
         labels, counts = self.space.labels, [int(one) for one in found.counts]
         for line in banded(labels, counts, half, found.total, width=console.width - 4):
@@ -285,9 +307,9 @@ class _Shown:
                           + (", holds only given the model" if row.given_model else "")),
                 ("cost", f"the domain {row.domain} has lost {row.loss_after:.6g} with this; looking costs nothing"),
                 ("windows", f"{several}{plural(len(self.spans), 'window' if self.view.period is None else 'sum')} from "
-                            f"{days_between(self.spans[0].start, self.spans[-1].stop, self.view.zone)}, --window "
+                            f"{days_between(self.spans[0].start, self.spans[-1].stop, self.view.clock)}, --window "
                             f"chooses{others if self.names > 1 else ''}"),
-                *([("days", _OTHER_DAYS)] if self.view.zone == "UTC" and self.series.other_days else []),
+                *([("days", _OTHER_DAYS)] if self.view.zone is None and self.series.other_days else []),
             ],
         )  # fmt: skip
 
@@ -341,7 +363,7 @@ class _Shown:
         if found is None:
             raise CommandError("--change: there is no window before this one; choose a later one with --window")
         before, rows, half = found
-        heading(console, f"Change of shares since {days_between(before.start, before.stop, self.view.zone)}")
+        heading(console, f"Change of shares since {days_between(before.start, before.stop, self.view.clock)}")
         left = max(map(len, self.space.labels))
         for label, was, now, difference in rows:
             beyond = "" if abs(difference) <= half else "  beyond the noise"
@@ -492,7 +514,7 @@ def _summed_table(table: pa.Table, view: View) -> pa.Table:
     """Sums of windows with one row a count; the release ids are separated by spaces."""
     rows: list[dict[str, Any]] = []
     for series in series_in(table):
-        for span in series.spans(view.period, view.zone):
+        for span in view.spans(series):
             for label in span.classes or (None,):
                 found = span.histogram(label)
                 half, estimate = found.half_width(view.level), found.estimate

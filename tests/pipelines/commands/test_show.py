@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,20 @@ def test_days_add_up_to_weeks_and_months_with_the_error_of_the_sum(month: Path) 
     # by another calendar the first of March begins within the last day of February of UTC
     assert asked(month, "--sum", "month", "--window", "2024-03-05", "--zone", "America/New_York")["windows"] == 5
     assert asked(month, "--sum", "all")["windows"] == 35
+
+
+def test_days_of_another_clock_add_up_by_its_calendar_alone(tmp_path: Path) -> None:
+    # from London's midnights, an hour before those of UTC from the day after the last of March on
+    begins = [START + day * DAY - (HOUR if day > 59 else 0) for day in range(57, 91)]
+    rows = [release(day, window_start=start, window_stop=stop) for day, (start, stop) in enumerate(pairwise(begins))]
+    path = written(tmp_path / "rows.parquet", rows)
+    for words in (("--sum", "month"), ("--sum", "week", "--tidy")):
+        assert call("show", path, *words).ended(2, "--zone Europe/London").out == ""
+    call("show", path).ended(0, "windows begin off midnight UTC")
+    april = asked(path, "--sum", "month", "--window", "2024-04-20", "--zone", "Europe/London")
+    assert (april["windows"], april["window_start"]) == (30, "2024-03-31T23:00:00Z")
+    assert asked(path, "--sum", "month", "--window", "2024-04-20", "--zone", "UTC")["windows"] == 29
+    assert asked(path, "--sum", "all")["windows"] == 33
 
 
 def test_duration_quantiles_mean_and_change_are_shown_on_request(month: Path) -> None:
@@ -164,10 +179,12 @@ def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path
         ((month, "--zone", "Mars"), "--zone: timezone 'Mars'", 2),
         ((month, "--tidy", "--level", "0.5"), "--level: a table", 2),
         ((month, "-o", tmp_path / "x.csv", "--duration"), "--duration: a table", 2),
+        ((month, "-o", tmp_path / "x.svg"), "end the name with .csv", 2),
+        ((month, "-o", tmp_path / "x.csv", "--format", "parquet"), "end the name with .parquet", 2),
         ((month, "--tidy", "--json"), "give --format json", 2),
         ((tmp_path / "absent.parquet",), "there is no such file", 5),
     ):
         done = call("show", *words)
         assert (done.code, done.said(text), done.out) == (code, True, ""), (words, done.err)
-    assert not (tmp_path / "x.csv").exists()
+    assert not list(tmp_path.glob("x.*"))
     assert call("show", written(tmp_path / "none.parquet", [])).said("nothing was released there")
