@@ -82,7 +82,6 @@ def read(path: Path, held: Registration, hour: int) -> dict[str, float]:
         for what, work in {
             "opening": lambda: store.store_id,
             "first charge": lambda: store.publish(held, [window(held, hour)]),
-            "SQLite's own check": store.check,
         }.items():
             start = time.process_time()
             work()

@@ -59,7 +59,7 @@ class Rows:
             [column[at] for at in kept] for column in (self.message, self.series, self.times, self.values)
         )
         groups = None if self.groups is None else [self.groups[at] for at in kept]
-        more = {name: [column[at] for at in kept] for name, column in self.more.items()}
+        more: dict[str, Sequence[Any]] = {name: [column[at] for at in kept] for name, column in self.more.items()}
         return Rows(message, series, times, values, groups, more, self.bad)
 
     def raw(self) -> Iterator[RawRows]:

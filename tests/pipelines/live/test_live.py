@@ -15,10 +15,10 @@ import pytest
 
 from quiltstream.pipelines.commands.run import summary_of
 from quiltstream.pipelines.live import command, job
-from quiltstream.pipelines.on_record import Memory
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.memory import Memory
 
 from ..jobs import HOMES, readings, write_csv
 from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published, run, true_counts

@@ -12,6 +12,8 @@ from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 
+from .held import cells_of
+
 #: Microseconds into the slot: none, a few, and some that need each wider type.
 OFFSETS = st.integers(0, 99) | st.sampled_from([0, 20_000, 10_000_000, 1_700_000_000])
 READINGS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), OFFSETS, st.integers(0, 4)), max_size=60)
@@ -83,9 +85,9 @@ def test_what_a_runner_gives_to_collect_is_as_it_was_afterwards():
     parts = [collect.add_input(collect.create_accumulator(), block) for block in given]
     found = [one, collect.merge_accumulators(parts), both(*parts)]
     for collected in found:
-        assert collected.steps[0].packed.reshape(-1).tolist() == np.maximum(higher, higher[::-1]).tolist()
+        assert cells_of(collected, 0).packed.reshape(-1).tolist() == np.maximum(higher, higher[::-1]).tolist()
     for values, block, part in zip((higher[::-1], higher), given, parts, strict=True):
-        assert block.packed.tolist() == part.steps[0].packed.reshape(-1).tolist() == values.tolist()
+        assert block.packed.tolist() == cells_of(part, 0).packed.reshape(-1).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 1), (99, 2), (10_000_000, 4), (1_700_000_000, 8)])

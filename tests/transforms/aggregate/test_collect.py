@@ -53,6 +53,7 @@ from ..sources.test_live_faults import counted, play
 from ..sources.test_live_faults import whole as whole_after
 from ..test_histograms import DAY, ORIGIN, batches
 from .firings import EACH, FIRINGS, LATE, firing_windows
+from .held import cells_of
 
 DAYS = 2
 NOW = ORIGIN + 1_000 * HOUR
@@ -397,7 +398,7 @@ def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(
         seen |= {*order[begin:end]}
         held = both(held, pane)
         assert held.whole(0) == (len(seen) == count + 1)
-    assert held.steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
+    assert cells_of(held, 0).packed.tolist() == cells_of(all_of_them, 0).packed.tolist()
 
 
 def test_sequence_numbers_of_another_epoch_do_not_complete_a_window() -> None:
@@ -462,7 +463,7 @@ def test_pane_state_is_bounded_by_its_window_and_then_cleared(accumulating: bool
         all_of_them = collect.add_input(all_of_them, one)
         passed += list(gather.process((3, pickle.loads(pickle.dumps(pane))), window, early, held))
     assert [key for key, _ in passed] == [3]
-    assert passed[0][1].steps[0].packed.tolist() == all_of_them.steps[0].packed.tolist()
+    assert cells_of(passed[0][1], 0).packed.tolist() == cells_of(all_of_them, 0).packed.tolist()
     assert 0 < held.largest <= len(pickle.dumps(all_of_them)) + 100
     assert held.value is None
     # a last pane of nothing, and one that is whole and comes after others, leave nothing behind

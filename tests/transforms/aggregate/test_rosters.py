@@ -45,6 +45,7 @@ from ...store.samples import domain, query
 from ..sources.feed import feed
 from ..sources.streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
 from ..test_histograms import DAY, ORIGIN, batches, settings, write
+from .held import cells_of
 
 ALL = [*NAMES, "f"]
 Groups = dict[str, list[str]]
@@ -425,8 +426,8 @@ def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path
     members = Members.of(held)
     counts: dict[Any, list[int]] = {}
     for shard in range(2):
-        for number, cells in collected[shard].steps.items():
-            for row, histogram in enumerate(cells.histograms(5, state_bits(5)).tolist()):
+        for number in collected[shard].steps:
+            for row, histogram in enumerate(cells_of(collected[shard], number).histograms(5, state_bits(5)).tolist()):
                 counts[number * DAY, members.names[members.shard_rows(shard)[row]].as_py()] = histogram
     true = truth(frame, [day(0), day(1)], {name: [name] for name in frame["series"].unique()})
     assert counts == {place: row for place, row in true.items() if place in counts}
