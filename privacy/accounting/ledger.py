@@ -266,7 +266,7 @@ class Ledger:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
         By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
-        loss is never above any of them.
+        loss is above none of them up to a loss of 1; a larger one may be, by some per cent.
         """
         beliefs, spans = [belief for ((_, belief), *_) in self.histories], self._book.spans
         changes = any(history.changes for history in self._book.histories)
