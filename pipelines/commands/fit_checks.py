@@ -118,7 +118,7 @@ def check(
     found: dict[str, dict[str, Any]] = {}
     day, odd = divmod(DAY_US, interval_us)
     if not quick:
-        slow = "it would take long for so many series, states and slots of a day; fit fewer series to have it checked"
+        slow = "it would take long for so many series, states and slots of a day"
         rows = n * day * states * (states - 1)
         no_rhythm = "the interval does not divide the day" if odd else slow if rows > _MOST_ROWS * _RHYTHM_ROWS else ""
         found["rhythm"] = tally(lambda: rhythm(paths, states, day, density, epsilon), epsilon, no_rhythm)

@@ -41,20 +41,17 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
         )
     if origin.series == 1:
         said.append(
-            "the history is one series: where it is the one that is published, what is published is 'given the model'; "
-            "a belief of others comes with the package, `quiltstream init DATA --model london` or `--model nhanes`"
+            "the history is one series: where it is the one that is published, rows are 'given the model'; beliefs of "
+            "others come with `quiltstream init --model london` or nhanes"
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
-        said.append(
-            f"the belief covers a further series with odds of about {origin.odds:.2f}: `run` needs --accept-cover, and "
-            "every row says so; a longer list of series allows a larger --cover"
-        )
+        said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
     if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief):
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"
         )
-    said.append("all of this is an exact statistic of the history; publishing it is a release that no ledger counts")
+    said.append("all of this is exact: publishing it is a release that no ledger counts")
     notes(console, said)
 
 
@@ -205,5 +202,5 @@ def _show_checks(console: Console, found: Mapping[str, Any]) -> None:
         slowest = "" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"
         lines = [(_SAID["own"], f"{own['within']} of {found['series']} within epsilon{slowest}"), *lines]
     at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and sigma {number(checked['sigma'])}"
-    heading(console, f"Series of the history under richer beliefs, at {at}; long stretches given the kind of each day")
+    heading(console, f"Series under richer beliefs, at {at} (stretches by kind of day)")
     facts(console, lines)

@@ -105,17 +105,18 @@ def write_settings(options: Options) -> None:
 def _following(options: Options, guessed: Guess, held: int) -> str:
     """What to do next, with a command that works."""
     output = options.output
+    first = f"then: quiltstream check {output}"
     if guessed.questions:
-        count = len(set(guessed.questions))
-        return f"answer {plural(count, 'question')}, the keys whose value is ???, then: quiltstream check {output}"
+        return f"answer {plural(len(set(guessed.questions)), 'question')}, the keys whose value is ???, {first}"
     if held:
-        return f"then: {fit_command(output, roster_of(output), held)}"
+        return f"{first}\nand then: {fit_command(output, roster_of(output), held)}"
     if guessed.with_history is not None and options.model is None:
-        return f"then hold a history for its model out: {_init_command(str(options.data), str(output), options)}"
+        again = _init_command(str(options.data), str(output), options)
+        return f"{first}\nand then hold a history for its model out: {again}"
     refused = options.data is not None and options.model is None
-    begin = "and see its model, a stand-in, which run refuses; " if refused else ""
+    begin = " see its model, a stand-in, which run refuses" if refused else ""
     beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
-    return f"{begin}then: quiltstream run --dry-run {output}{beside}"
+    return f"{first}\nand then{begin}: quiltstream run --dry-run {output}{beside}"
 
 
 def _init_command(data: str, output: str, options: Options) -> str:

@@ -43,8 +43,9 @@ _MISSING = (-1, -9, -99, -999, -9999, 9999, 99999)
 _OFTEN, _SELDOM = 3, 0.001
 
 #: What to do about states without a reading.
-_OTHER_EDGES = "take edges out of states.edges so that each bin has readings, or fit with --belief pooled --smoothing 1"
-_OTHER_LABELS = "take labels without readings out of states.categories, or fit with --belief pooled --smoothing 1"
+_SMOOTH = "fit with --belief pooled --smoothing 1, or, as a choice that looked at the data and tells about the data, "
+_OTHER_EDGES = _SMOOTH + "take edges out of states.edges"
+_OTHER_LABELS = _SMOOTH + "put such labels under another one, as 'other'"
 
 #: Share of the readings in one bin at which the edges tell nothing of them.
 _CROWDED = 0.99
@@ -208,7 +209,8 @@ def of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster
         share = percent(found.not_in_roster / found.readings)
         yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
-        yield f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
+        text = f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
+        yield text + (_further(data.span[1], settings) if found.after and data.span else "")
     if found.unended and found.last_counted is not None:
         yield _goes_on(found.unended, found.last_counted, settings)
     if not found.counts:
@@ -224,6 +226,19 @@ def _is_history(settings: Settings, data: Gathered, roster: Roster | None) -> bo
         return Model.load(Path(settings.model_file)).provenance.used(others) == len(others)
     except ModelError:
         return True
+
+
+def _further(last: int, settings: Settings) -> str:
+    """Which ``windows.stop`` takes the whole windows that the readings until an instant fill after the last one."""
+    schedule, grid = settings.schedule, settings.grid
+    if not schedule.bounded:
+        return ""
+    ended = schedule.ended_by(int(grid.slots_of(last)) + 1)
+    if (more := ended - len(schedule)) < 1:
+        return "; no further window fits whole into the readings"
+    (start,) = schedule.starts_ended(ended - 1, ended)
+    stop = format_instant(grid.time_of(schedule.window_at(start).stop))
+    return f"; windows.stop: {stop} takes all whole windows, {more:,} more"
 
 
 def _goes_on(unended: int, last: str, settings: Settings) -> str:

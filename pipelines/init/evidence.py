@@ -173,7 +173,8 @@ def _units(look: Look, codes: Ints, steps: Ints, mine: Ints, found: Found) -> No
             ("1", "W, or no power"),
             (f"{1 / hours:.12g}", f"Wh in {of_}"),
         )
-        look.ask("readings.scale", f"of which unit is {look.value}? The factor from it to W", *answers)
+        which = f"are the {look.cells}" if look.wide else f"is {look.value}"
+        look.ask("readings.scale", f"of which unit {which}? The factor from it to W", *answers)
 
 
 def _early(look: Look, instants: Ints) -> None:

@@ -69,6 +69,7 @@ class Look:
     names: int = 1
     unit: str = ""
     wide: str = ""  # the column that names of columns were made of
+    cells: str = ""  # these columns, in words
     labels: bool = False
     is_select: bool = False  # whether plain columns do not do
     more: dict[str, Any] = field(default_factory=dict[str, Any])  # further settings of readings
@@ -124,6 +125,7 @@ class _Looking:
             )
         query = Query("", times.sql, "", "", table.relation, where)
         self.look = look = Look(rows, table.zone, query, times, "reading_", wide=table.wide, said=table.said)
+        look.cells = table.cells
         look.value = "reading_" if table.wide else self.find_value(wanted)
         look.series, flags = ("series_", []) if table.wide == "series_" else self.find_series()
         (thousands, decimal), _ = table.marks[look.value]

@@ -73,6 +73,7 @@ class Table:
         self.rows, self.connection, self.zone, self.relation = rows, connection, zone, rows.relation
         self.columns = [one for one in rows.table.column_names if one != "filename"]
         self.wide = ""  # the column that names of columns were made of
+        self.cells = ""  # these columns, in words
         self.made = dict[str, str]()  # columns that the statement makes otherwise
         self.said = list[tuple[str, str]]()
         self.others = dict[str, Times]()  # further times
@@ -148,7 +149,8 @@ class Table:
         of = f"columns({literal(pattern)})" if alike else ", ".join(map(quoted, columns))
         self.relation, self.wide = f"(unpivot {self.relation} on {of} into name {name} value reading_)", name
         self.columns = [one for one in self.columns if one not in columns] + [name, "reading_"]
-        self.said.append(("wide", f"{len(columns):,} columns from {columns[0]} on are {said} each"))
+        self.cells = f"{len(columns):,} columns from {columns[0]} on"
+        self.said.append(("wide", f"{self.cells} are {said} each"))
         self.profile()
 
     def unpivot_times(self) -> None:

@@ -440,6 +440,8 @@ def _said(look: Look, watts: float | None, windows: _Windows) -> tuple[tuple[str
     if look.series is not None:
         what = "each file" if look.series == "filename" else f"column {look.series}"
         series = f"{what}, {look.names:,} seen" + ("" if look.rows.complete else " in the first rows")
+        if look.series == "filename" and not look.rows.complete:
+            series = f"each file: {plural(look.rows.count, 'file')}, {look.names:,} looked into"
     of_zone = [*(["times without an offset"] if times.naive else []), *(["days"] if windows.zoned else [])]
     zoned = "times without an offset are read as UTC"
     if zone != "UTC":

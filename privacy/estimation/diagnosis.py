@@ -31,6 +31,9 @@ from .transition_counts import (
 #: Below this number of visits a stationary probability has a relative standard error of 10 % or more.
 FEW_VISITS = 100
 
+#: What makes rare states fewer; a label that is left out would make its readings rejects.
+_FEWER = "merge the bin with its neighbour, or put the label under another one, as 'other'"
+
 
 @runtime_checkable
 class Coverage(Protocol):
@@ -79,7 +82,7 @@ class Diagnostics:
         if self.never_left:
             found.append(
                 f"visited but never left: state {name_states(self.never_left, None)}; where it leads is unknown: "
-                "smooth the counts, or merge the bin with its neighbour"
+                f"smooth the counts, or {_FEWER}"
             )
         elif not self.irreducible:
             found.append(
@@ -99,7 +102,7 @@ class Diagnostics:
         if self.never_visited:
             found.append(
                 f"never visited: state {name_states(self.never_visited, None)}; the chain says nothing about a state "
-                "that may still turn up: smooth the counts, or merge the bin with its neighbour"
+                f"that may still turn up: smooth the counts, or {_FEWER}"
             )
         if self.states - len(self.never_visited) == 1:
             found.append(
@@ -109,8 +112,7 @@ class Diagnostics:
         if self.rarest_visits < FEW_VISITS:
             found.append(
                 f"the rarest state was visited {self.rarest_visits} times, and pi_min is known only from about "
-                f"{FEW_VISITS} on: give the class a floor for pi_min that you can defend, or merge the bin with its "
-                "neighbour"
+                f"{FEW_VISITS} on: give more history, or {_FEWER}"
             )
         return tuple(found)
 

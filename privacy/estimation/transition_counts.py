@@ -236,7 +236,7 @@ def _unknown_rows(counts: NDArray[np.int64], labels: Sequence[str] | None) -> st
     said = "; ".join(f"{reason}: {name_states(states.tolist(), labels)}" for reason, states in reasons if states.size)
     return (
         f"counts: the history does not say where some of its {len(counts)} states lead ({said}): merge these bins "
-        f"with their neighbours, or smooth the counts (smoothing=1/k = {1 / len(counts):.3g})"
+        "with their neighbours, put labels under another one, as 'other', or smooth the counts"
     )
 
 

@@ -28,11 +28,18 @@ def test_valid_data_are_counted_and_no_file_is_written(tmp_path: Path) -> None:
     assert (said["first"], said["last"]) == ("2024-03-01T00:00:00Z", "2024-03-08T23:30:00Z")
     assert (said["before"], said["after"], said["counts"]) == (0, 6 * 48, 6 * 7 * 48)
     assert (said["filled"], said["step"], said["rejected"]) == (1.0, 1_800_000_000, [])
-    assert said["remarks"] == ["12.5% of the readings are before the first window or after the last"]
+    (remark,) = said["remarks"]
+    assert remark.endswith("before the first window or after the last; "
+                           "windows.stop: 2024-03-09T00:00:00Z takes all whole windows, 1 more")  # fmt: skip
     shown = call("check", made.settings)
     assert shown.said("For the operator only, not to be published")
     assert shown.said("Nothing was charged or published, and no ledger was opened.")
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_readings_after_the_last_whole_window_are_no_reason_to_move_its_end(tmp_path: Path) -> None:
+    cut = job(tmp_path, windows={"size": "3d", "start": "2024-03-01", "stop": "2024-03-07"})
+    assert found(cut)["remarks"][0].endswith("no further window fits whole into the readings")
 
 
 def test_rejects_are_reported_with_file_and_line(tmp_path: Path) -> None:
@@ -81,8 +88,16 @@ def test_falls_of_registers_are_counted_by_series(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "empty", "step"),
     [
-        ({"states": {"edges": [250, 500, 1000, 2000, 9000], "unit": "W"}}, "'9000 W and above'", "take edges out of"),
-        ({"states": {"categories": ["sit", "walk", "swim"]}}, "'swim'", "take labels without readings out of"),
+        (
+            {"states": {"edges": [250, 500, 1000, 2000, 9000], "unit": "W"}},
+            "'9000 W and above'",
+            "take edges out of states.edges",
+        ),
+        (
+            {"states": {"categories": ["sit", "walk", "swim"]}},
+            "'swim'",
+            "put such labels under another one, as 'other'",
+        ),
     ],
 )
 def test_a_state_without_readings_is_reported_because_fit_refuses_it(
@@ -94,8 +109,8 @@ def test_a_state_without_readings_is_reported_because_fit_refuses_it(
         rows = [(home, stamp, "sit" if value < 0.3 else "walk") for home, stamp, value in rows]
     made = job(tmp_path, rows, **changes)
     (remark,) = found(made)["remarks"]
-    assert remark.startswith(f"no reading is in {empty}: fit refuses a state that no history visits; {step}")
-    assert remark.endswith(", or fit with --belief pooled --smoothing 1")
+    assert remark.startswith(f"no reading is in {empty}: fit refuses a state that no history visits; fit with --belief")
+    assert remark.endswith(f"a choice that looked at the data and tells about the data, {step}")
     fit = "fit", made.settings, "-o", tmp_path / "model.json"
     assert call(*fit, "--belief", "pooled").code == 2
     assert call(*fit, "--belief", "pooled", "--smoothing", "1").code == 0

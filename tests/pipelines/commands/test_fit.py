@@ -89,7 +89,7 @@ def test_settings_define_the_history_and_the_path_of_the_model(tmp_path: Path) -
     model = Model.load(tmp_path / "models" / "model.json")
     assert model.belief["transition"] == chain_of(rows, set(HOMES) - {"m1", "m2"})
     assert done.said("4 of its series are in the settings' roster")
-    assert done.said("exact statistic of the history")
+    assert done.said("all of this is exact: publishing it is a release")
 
 
 def test_a_list_of_series_and_the_times_select_the_history(tmp_path: Path) -> None:

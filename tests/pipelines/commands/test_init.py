@@ -240,7 +240,7 @@ def test_the_printed_cover_is_the_largest_that_a_short_history_allows(
     write_csv(Path("load.csv"), readings(days=14, homes=[f"m{number}" for number in range(homes)]))
     done = call("init", "load.csv", "--hold-out", "0.5").ended(0)
     command = f"quiltstream fit settings.yaml --cover {cover} --exclude roster.csv"
-    assert done.said(f"Read it, then: {command}")
+    assert done.said(f"Read it, then: quiltstream check settings.yaml and then: {command}")
     assert Path("settings.yaml").read_text(encoding="utf-8").count(f"#   {command}") == 2
     assert done.said(f"{homes // 2}/{homes // 2 + 1} at most") == (cover != "0.9")
     call(*shlex.split(command)[1:]).ended(0)
@@ -258,7 +258,8 @@ def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
     done = call("init", "my load.csv", "-o", "own/other.yaml", "--timezone", "Europe/Berlin")
     more = "--hold-out 0.5 --force -o {}other.yaml --timezone Europe/Berlin"
     command = f"quiltstream init 'my load.csv' {more.format('own/')}"
-    assert done.said(f"Read it, then hold a history for its model out: {command}")
+    assert done.said("Read it, then: quiltstream check own/other.yaml")
+    assert done.said(f"and then hold a history for its model out: {command}")
     text = Path("own/other.yaml").read_text(encoding="utf-8")
     inside = f"#   quiltstream init '../my load.csv' {more.format('')}"
     assert text.count(inside) == 2
@@ -270,10 +271,26 @@ def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
     assert call(*shlex.split(inside)[2:]).code == 0
 
 
+def test_files_that_are_not_looked_into_and_columns_of_a_wide_table_are_said(tmp_path: Path) -> None:
+    (tmp_path / "homes").mkdir()
+    for at in range(42):
+        rows = [f"{stamp},{value}\n" for _, stamp, value in readings(days=1, homes=["x"])]
+        (tmp_path / "homes" / f"h{at:02}.csv").write_text("ts,kwh\n" + "".join(rows), encoding="utf-8")
+    clocks = [f"{at // 2:02}:{at % 2 * 30:02}" for at in range(48)]
+    wide = [",".join(["meter", "date", *clocks])]
+    wide += [",".join([f"m{m}", f"2024-03-{d:02}", *(f"{(at * m) % 7 / 10}" for at in range(48))])
+             for m in (1, 2, 3) for d in range(1, 15)]  # fmt: skip
+    (tmp_path / "wide.csv").write_text("\n".join(wide) + "\n", encoding="utf-8")
+    call("init", tmp_path / "homes", "-o", tmp_path / "a" / "settings.yaml").ended(0, "42 files, 40 looked into")
+    done = call("init", tmp_path / "wide.csv", "-o", tmp_path / "b" / "settings.yaml").ended(0)
+    assert done.said("of which unit are the 48 columns from 00:00 on?")
+
+
 def test_a_single_series_is_told_the_ways_to_a_model_that_it_has(tmp_path: Path) -> None:
     path, output = write_csv(tmp_path / "load.csv", readings(days=14, homes=["m1"])), tmp_path / "settings.yaml"
     done = call("init", path, "-o", output)
-    assert done.said("Read it, and see its model, a stand-in, which run refuses; then: quiltstream run --dry-run")
+    assert done.said(f"Read it, then: quiltstream check {output}")
+    assert done.said("and then see its model, a stand-in, which run refuses: quiltstream run --dry-run")
     text = output.read_text(encoding="utf-8")
     assert "The file is one series, so its model is of others" in text
     assert "--hold-out" not in text

@@ -26,7 +26,7 @@ def test_a_rare_state_is_warned_of_with_its_visits_and_the_limit() -> None:
     (warning,) = diagnose(counts).warnings()
     assert "visited 1 times" in warning
     assert "about 100" in warning
-    assert "floor" in warning
+    assert "give more history" in warning
 
 
 def test_a_reducible_product_is_found_though_the_chain_is_irreducible_and_aperiodic() -> None:
