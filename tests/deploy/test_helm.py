@@ -147,7 +147,7 @@ def test_the_package_reads_the_settings_that_the_chart_makes(
     assert gateway.metrics.port == 9464
     assert yaml.safe_load(data["gateway.yaml"])["mqtt"]["password"] == {"file": "/run/secrets/mqtt/password"}
     shipped = Settings.read(FLINK / "settings" / "settings.yaml")
-    places = {"ledger", "live"}
+    places = {"ledger", "live", "memory"}
     assert settings.model_dump(exclude=places) == shipped.model_dump(exclude=places)
     assert data["roster.csv"] == text(FLINK / "settings" / "roster.csv")
 
@@ -184,7 +184,8 @@ def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
 ) -> None:
     words, job = own(tmp_path, forward={"topics": ["m/+"], "to": {"folder": {"path": "/var/lib/quiltstream/spool"}}})
     data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words, "--set", "runner=flink"))["data"]
-    added = {"ledger": load_settings(data["settings.yaml"]).ledger, "roster": "roster.csv"}
+    made = load_settings(data["settings.yaml"])
+    added = {"ledger": made.ledger, "memory": made.memory, "roster": "roster.csv"}
     assert yaml.safe_load(data["settings.yaml"]) == job | added
     GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
 
