@@ -41,8 +41,8 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
         )
     if origin.series == 1:
         said.append(
-            "the history is one series: where it is the one that is published, rows are 'given the model'; beliefs of "
-            "others come with `quiltstream init --model london` or nhanes"
+            "of one series: if it is published itself, rows are 'given the model'; beliefs of others come with "
+            "`quiltstream init --model london` or nhanes"
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
         said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")

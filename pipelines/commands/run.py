@@ -372,6 +372,8 @@ def show(console: Console, summary: Summary, *, every: bool = False) -> None:
             *([] if summary.cost.calibration is None else [("", summary.cost.calibration)]),
             ("event", summary.cost.protection),
         ]
+    said += [("public", f"{one}, taken from the data and frozen") for one in summary.from_data]
+    said += [("rests on", one) for one in summary.assumptions if every or GIVEN in one]
     facts(console, said)
     if summary.windows_on_record:
         charged = "" if summary.windows_published else "Nothing was charged: every row was on record already. "
@@ -391,13 +393,6 @@ def show(console: Console, summary: Summary, *, every: bool = False) -> None:
     if summary.cautions:
         heading(console, "Look at this")
         notes(console, summary.cautions)
-    if summary.from_data:
-        heading(console, "Taken from the data, as public, and frozen in the ledger")
-        notes(console, summary.from_data)
-    rests = [one for one in summary.assumptions if every or GIVEN in one]
-    if rests:
-        heading(console, "What this rests on")
-        notes(console, rests)
     heading(console, OPERATOR)
     tallies = [one for one in _tallies(summary.operator_only) if every or one[0] != "totals"]
     facts(console, [*tallies, *(("left out", line) for line in summary.left_out)])
@@ -407,11 +402,9 @@ def show(console: Console, summary: Summary, *, every: bool = False) -> None:
 def _windows(summary: Summary) -> str:
     of_them: list[str] = []
     drawn, rows, part = summary.rows_drawn, summary.rows_published, ""
-    if summary.windows_published and drawn is not None:
-        if drawn == rows:
-            of_them.append(f"{summary.windows_published:,} of them drawn by this job")
-        else:  # a job before it, or beside it, drew parts of windows, too
-            part = f"; of their {rows:,} rows this job drew {drawn:,}"
+    if summary.windows_published and drawn is not None and drawn != rows:
+        # a job before it, or beside it, drew parts of windows, too
+        part = f"; of their {rows:,} rows this job drew {drawn:,}"
     if summary.windows_completed:
         of_them.append(f"{summary.windows_completed:,} of them charged before it began")
     new = f"{summary.windows_published:,} newly on record" + (f" ({', '.join(of_them)})" if of_them else "")
@@ -425,8 +418,11 @@ def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
         return [("tallies", "not known: this runner reports none, or not of a job that was stopped")]
     readings, doubled = operator["readings"], operator["duplicates"]
     rows = [
-        ("readings", f"{readings:,} in the schedule, {doubled:,} of them in a cell that had one"),
-        ("outside", f"{operator['outside_schedule']:,} before or after the schedule"),
+        (
+            "readings",
+            f"{readings:,} in the schedule, {operator['outside_schedule']:,} outside, "
+            f"{doubled:,} in a cell that had one",
+        ),
     ]
     if "readings_on_record" in operator:
         again, held = operator["rows_already_on_record"], operator["blocks_incomplete"]
@@ -445,4 +441,4 @@ def _tallies(operator: dict[str, Any] | None) -> list[tuple[str, str]]:
                 "are missing; that is taken as public and independent of the states, or set missing: state",
             )
         )
-    return rows if rejected else [*rows, ("rejected", "none")]
+    return rows

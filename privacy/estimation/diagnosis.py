@@ -31,8 +31,8 @@ from .transition_counts import (
 #: Below this number of visits a stationary probability has a relative standard error of 10 % or more.
 FEW_VISITS = 100
 
-#: What makes rare states fewer; a label that is left out would make its readings rejects.
-_FEWER = "merge the bin with its neighbour, or put the label under another one, as 'other'"
+#: What makes rare states fewer; a label that is left out instead would make its readings rejects.
+_FEWER = "merge the bin with its neighbour, or labels as 'other'"
 
 
 @runtime_checkable
@@ -111,8 +111,8 @@ class Diagnostics:
             )
         if self.rarest_visits < FEW_VISITS:
             found.append(
-                f"the rarest state was visited {self.rarest_visits} times, and pi_min is known only from about "
-                f"{FEW_VISITS} on: give more history, or {_FEWER}"
+                f"the rarest state was visited {self.rarest_visits} times, pi_min needs about {FEW_VISITS}: "
+                f"give more history, or {_FEWER}"
             )
         return tuple(found)
 
