@@ -135,7 +135,7 @@ def write_table(paths: Sequence[Path], view: View, asked: Format | None, output:
     """Write the chosen rows, or their sums, with one row a count, to a file or to standard output."""
     _check_whole(view)
     ending = "" if output is None else output.suffix.removeprefix(".")
-    endings: dict[str, Format] = {one: one for one in _BEGINS}
+    endings: dict[str, Format] = {"csv": "csv", "parquet": "parquet", "json": "json"}
     format_ = asked or endings.get(ending, "csv")
     if ending not in {"", format_}:
         raise CommandError(f"-o {output}: the table is {format_}: end the name with .{format_}, or give --format")
