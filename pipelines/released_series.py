@@ -97,13 +97,13 @@ class ReleasedSeries:
 
     @property
     def other_days(self) -> bool:
-        """Whether the windows are about whole days, of 23 to 25 hours by some clock, and one begins no day of UTC."""
+        """Whether the windows are about whole days, of 23 to 25 hours by some clock, and one is no day of UTC."""
         return self.off_midnight and all(row.window_stop - row.window_start >= 23 * HOUR_US for row in self.rows)
 
     @property
     def off_midnight(self) -> bool:
-        """Whether a window begins off midnight UTC."""
-        return any(row.window_start % DAY_US for row in self.rows)
+        """Whether a window begins or ends off midnight UTC."""
+        return any(row.window_start % DAY_US or row.window_stop % DAY_US for row in self.rows)
 
     @property
     def forms(self) -> int:

@@ -45,7 +45,7 @@ _LISTED = 8
 
 #: Of windows that are days by another clock.
 _OTHER_DAYS = (
-    "windows begin off midnight UTC: the zone of the settings (slots.timezone), for example --zone Europe/London, "
+    "windows begin or end off midnight UTC: the zone of the settings (slots.timezone), such as --zone Europe/London, "
     "names windows by its days and adds weeks and months up by its calendar"
 )
 
@@ -83,8 +83,8 @@ class View:
         """
         if self.period not in {None, "all"} and self.zone is None and series.off_midnight:
             raise CommandError(
-                f"--sum {self.period}: windows begin off midnight UTC, and rows do not say by which calendar; give the "
-                "zone of the settings (slots.timezone), for example --zone Europe/London, or --zone UTC"
+                f"--sum {self.period}: windows begin or end off midnight UTC, and rows do not name a calendar; give "
+                "the zone of the settings (slots.timezone), for example --zone Europe/London, or --zone UTC"
             )
         return series.spans(self.period, self.clock)
 
