@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +26,8 @@ from ..schemas.calendars import UNITS, Calendar
 from ..schemas.model_file import Model
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.settings.model import SHIPPED, shipped
-from ..schemas.slots import Schedule, format_duration, format_instant, smallest_classes
+from ..schemas.settings.model import fitting, init_with, shipped_text
+from ..schemas.slots import DAY_US, Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
 from ..store.specs import Registration
@@ -103,12 +102,15 @@ def noise_problem(plan: Plan) -> tuple[str, ...]:
     head = (
         f"most_error is {limit:g}: the expected error of a count is {count_error(plan):,.4g} cells, "
         f"{_percent(worst)} of an evenly filled bin of {cells:,.4g} cells{series}{number}. The noise drowns the "
-        "counts, and the budget would be spent on it. What would help, and the error that each alone leaves:"
+        "counts, and the budget would be spent on it. What would help, and the error that each leaves:"
     )
-    found = [
-        f"- {one.text}: {_percent(one.share)}{'' if one.share <= limit else ', not enough alone'}"
-        for one in remedies(plan)
-    ]
+    offers = remedies(plan)
+    enough = [one for one in offers if one.share <= limit]
+    found = [f"- {one.text}: {_percent(one.share)}" for one in enough or offers]
+    if not enough:
+        found.append(
+            "- none of these is enough: publish a group of series, or fit a belief on a history of other series"
+        )
     last = "- or publish it all the same: run --accept-noise, or PrivateHistograms(..., accept_noise=True)"
     return head, *found, last
 
@@ -152,6 +154,8 @@ def _longer(plan: Plan) -> Iterator[Remedy]:
         times = min(most, max(times + 1, math.ceil(times * _share(made) / plan.most_error)))
         if times < 2:  # noqa: PLR2004 - no longer than they are
             return
+        if schedule.bounded:  # none of its windows is left over
+            times = next(one for one in range(times, most + 1) if most % one == 0)
         size = schedule.size * times
         stretched = Schedule(size=size, every=size, start=schedule.start, stop=schedule.stop, anchor=schedule.anchor)
         made = _stretched(plan, stretched)
@@ -167,6 +171,8 @@ def _longer_units(plan: Plan, calendar: Calendar) -> Iterator[Remedy]:
         with suppress(ValueError):  # there is no whole one
             given = plan.schedule
             made = _stretched(plan, Schedule.of_calendar(replace(calendar, unit=unit), given.start, given.stop))
+            if given.bounded and made.schedule.covered != given.covered:
+                continue
             found = Remedy(f"windows.size: {unit}", _share(made))
             if found.share <= plan.most_error:
                 break
@@ -205,28 +211,33 @@ def _shipped(plan: Plan) -> Iterator[Remedy]:
     """Beliefs that come with the package and are of the unit of the states; then longer windows and fewer bins."""
     if plan.model.states is not None:
         return
-    for name in SHIPPED:
-        model = Model.load(Path(shipped(name)))
+    for name, model in fitting_beliefs(plan).items():
         made = _under(plan, model)
-        if made is None:
-            continue
-        cover = model.diagnostics["cover"]
-        slots = f"slots of {format_duration(made.grid.interval_us)}, " if made.grid != plan.grid else ""
-        assumed = f"{slots}if the series forgets as fast as {cover['rank']} of its {cover['series']} do"
-        yield Remedy(f"model: {name}, of {model.provenance.source}, {assumed}", _share(made))
+        cover, own = model.diagnostics["cover"], (made.grid, made.space) == (plan.grid, plan.space)
+        take = f"model: {name}" if own else init_with(name)
+        assumed = f"if the series forgets as fast as {cover['rank']} of its {cover['series']} do"
+        yield Remedy(f"{take}, of {model.provenance.source}, {assumed}", _share(made))
         for offer in (_longer, _fewer_bins):
             with suppress(ChainError, SettingsError, ValueError):
-                yield from (Remedy(f"model: {name} and {one.text}", one.share) for one in offer(made))
+                yield from (Remedy(f"{take} and {one.text}", one.share) for one in offer(made))
 
 
-def _under(plan: Plan, model: Model) -> Plan | None:
-    """The plan under a fitted belief with its slots and states; ``None`` where it is of another unit or finer slots."""
-    states, interval = model.states, model.interval_us
-    if states is None or interval is None or states.unit != plan.space.unit or interval % plan.grid.interval_us:
-        return None
+def fitting_beliefs(plan: Plan) -> dict[str, Model]:
+    """Beliefs that come with the package and may be taken for a plan: all know no missing cells."""
+    return {} if plan.domain.missing == "state" else fitting(plan.space.unit, plan.grid.interval_us)
+
+
+#: Days of a unit of the calendar, whatever the clock does.
+_DAYS = {"day": 1, "week": 7, "month": 28}
+
+
+def _under(plan: Plan, model: Model) -> Plan:
+    """The plan under a fitted belief with its slots and states."""
+    states, interval = model.states or plan.space, model.interval_us or plan.grid.interval_us
     times, given = interval // plan.grid.interval_us, plan.schedule
     start, stop = (None if one is None else one // times for one in (given.start, given.stop))
-    size = max(1, given.size // times)
+    usual = given.size if given.calendar is None else _DAYS[given.calendar.unit] * DAY_US // plan.grid.interval_us
+    size = max(1, usual // times)
     schedule = given if times == 1 else Schedule(size=size, every=size, start=start, stop=stop, anchor=start or 0)
     histogram = plan.histogram if plan.space == states else states
     made = replace(
@@ -290,7 +301,7 @@ def check_belief(plan: Plan) -> None:
     if plan.noise == "none":
         return
     if plan.stand_in and not plan.accepted.stand_in:
-        raise SettingsError(stand_in_text(single=plan.roster is not None and len(plan.roster.series) == 1))
+        raise SettingsError(stand_in_text(plan))
     if covers_few(plan) and not plan.accepted.cover:
         raise SettingsError(
             f"model: its belief covers a further series with odds of about {plan.model.provenance.odds:.2f}, below "
@@ -309,18 +320,18 @@ def covers_few(plan: Plan) -> bool:
     return odds is not None and odds < LEAST_ODDS
 
 
-def stand_in_text(*, single: bool) -> tuple[str, ...]:
+def stand_in_text(plan: Plan) -> tuple[str, ...]:
     """What is to be done about a belief that is a stand-in; of one series no history can be held out."""
+    single = plan.roster is not None and len(plan.roster.series) == 1
     held_out = (
-        "- fit a model on series that are not published: `quiltstream init DATA --hold-out 0.5` keeps every second one "
-        "out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; set "
-        "model: model.json",
+        "- fit a model on series that are not published: `quiltstream init DATA --hold-out 0.5 --force` keeps every "
+        "second one out of the roster, `quiltstream fit SETTINGS --exclude ROSTER` fits those that it does not name; "
+        "set model: model.json",
     )
     return (
         STAND_IN_TEXT,
         *(() if single else held_out),
-        "- take a belief of others that comes with the package: `quiltstream init DATA --model london` (power, "
-        "half-hours of homes) or `--model nhanes` (activity counts, minutes of wearers)",
+        f"- {shipped_text(fitting_beliefs(plan))}",
         "- give bounds that you can defend by hand, model: {pi_min: ..., gap: ...}",
         "- or publish all the same: run --accept-stand-in, or PrivateHistograms(..., accept_stand_in=True); every row "
         "says so in model_provenance",

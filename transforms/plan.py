@@ -39,11 +39,11 @@ from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import KINDS, belief_from_dict, check_belief
 from ..privacy.quilts.calibration import Calibration
 from ..privacy.validation import LEAST_EPSILON
-from ..schemas.model_file import STAND_IN_METHOD, Model, Provenance
+from ..schemas.model_file import STAND_IN_METHOD, Model, ModelError, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import MOST_ERROR, MOST_WINDOWS, Accepted, Mechanism, Settings, label_model, read_roster
-from ..schemas.settings.model import STAND_IN, Bounds, EstimatedModel
+from ..schemas.settings.model import STAND_IN, Bounds, EstimatedModel, fitting, init_with
 from ..schemas.settings.readings import Constant
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
@@ -522,7 +522,12 @@ def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = 
     if why := not_a_model(model):
         raise SettingsError(why)
     grid, space, schedule, privacy = settings.grid, settings.space, settings.schedule, settings.privacy
-    model.check_fits(space, grid.interval_us)
+    try:
+        model.check_fits(space, grid.interval_us)
+    except ModelError as error:
+        if not isinstance(settings.model, str) or settings.model not in fitting(space.unit, grid.interval_us):
+            raise
+        raise ModelError(f"{error}, or write settings with its slots: {init_with(settings.model)}") from None
     _check_widths(grid, space, schedule)
     if space.size < 2:  # noqa: PLR2004 - a single bin holds every value
         raise SettingsError("states.edges is empty: a single bin says nothing about the values; give at least one edge")

@@ -546,7 +546,8 @@ class Forecast:
     cost: Cost  # what all windows cost, what the noise was calibrated to, and how long an event is protected
     # how much the noise is, and what would help, one line each; empty where the error is within ``most_error``
     hopeless: tuple[str, ...]
-    stand_in: bool  # whether the belief is a stand-in
+    # what is to be done about a belief that is a stand-in, one line each; empty where it is none
+    stand_in: tuple[str, ...]
     belief: str  # where it comes from, and with what odds it covers a further series
     run: Course  # what ``run`` will do without another word, with its exit code, as far as that is known
     naive_loss: float | None  # the windows' epsilons added up, as if nothing were known about composition
@@ -594,7 +595,7 @@ def forecast(
         noise=Noise.of(plan),
         cost=Cost.of(plan, charged),
         hopeless=hopeless,
-        stand_in=plan.stand_in,
+        stand_in=stand_in_text(plan) if plan.stand_in else (),
         belief=belief_text(plan.model.provenance),
         run=course_of(
             settings,
@@ -745,13 +746,12 @@ def show(console: Console, said: Forecast, *, every: bool = False) -> None:
             ("run", str(said.run)),
         ],
     )  # fmt: skip
-    single = found.members == (1, 1) and found.keys == 1
     if said.hopeless:
         heading(console, "THE NOISE DROWNS THE COUNTS; the error of a bin that each of these leaves")
         lines(console, said.hopeless if every else said.hopeless[1:-1])
     if said.stand_in and (every or not said.hopeless):
         heading(console, "THE BELIEF IS A STAND-IN")
-        lines(console, stand_in_text(single=single)[0 if every else 1 :])
+        lines(console, said.stand_in[0 if every else 1 :])
     if said.cautions:
         heading(console, "Look at this first")
         notes(console, said.cautions)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -58,7 +59,7 @@ from ...schemas.settings.job import (
     read_settings,
     under_pseudonyms,
 )
-from ...schemas.settings.model import SHIPPED, STAND_IN
+from ...schemas.settings.model import SHIPPED, STAND_IN, fitting, shipped_text
 from ...schemas.slots import DAY_US, SlotGrid, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
 from ...transforms.readings.slots import Words, slot_readings, words_of
@@ -107,13 +108,15 @@ class Fitted:
     path: Path
     protected: int | None  # how many of its series the settings' roster protects; ``None`` without a roster
     mechanism: str  # of the settings
+    unnamed: str  # that the settings name a stand-in, or a belief of the package, instead; empty where they name it
 
 
 def fit_file(path: Path, choice: Choice, output: Path | None) -> Fitted:
     """Fit from a settings file and write the model."""
     settings = read_settings(path)
+    other = settings.model if isinstance(settings.model, str) and settings.model in (STAND_IN, *SHIPPED) else None
     if output is None:
-        named = settings.path("model.json") if settings.model in (STAND_IN, *SHIPPED) else settings.model_file
+        named = settings.path("model.json") if other is not None else settings.model_file
         if named is None:
             raise CommandError("the settings give bounds by hand; say with -o where the model is to be written")
         output = Path(named)
@@ -126,7 +129,9 @@ def fit_file(path: Path, choice: Choice, output: Path | None) -> Fitted:
         model.save(output)
     roster = read_roster(settings, grouped=False)
     protected = None if roster is None else model.provenance.used(roster.series)
-    return Fitted(model, output, protected, settings.privacy.mechanism)
+    file = os.path.relpath(output, path.parent)
+    unnamed = "" if other is None else f"{path.name} names model: {other}; write `model: {file}`"
+    return Fitted(model, output, protected, settings.privacy.mechanism, unnamed)
 
 
 _ELSEWHERE = "choose another place with -o"
@@ -177,8 +182,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     kept = [n for n in counts.series if (wanted is None or n in wanted) and (unwanted is None or n not in unwanted)]
     if not kept:
         raise CommandError(
-            "the history is the one series that is left out; give a history of other series, or `model: london`: "
-            "`quiltstream init DATA --model london`"
+            "the history is the one series that is left out; give a history of other series; "
+            + shipped_text(fitting(settings.space.unit, settings.grid.interval_us))
             if len(counts.series) == 1
             else f"none of the {len(counts.series)} series of the history is left to fit on; check --only, --exclude, "
             "--start and --stop, and the columns; where the roster has all series, take out of it those that are not "

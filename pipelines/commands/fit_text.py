@@ -14,6 +14,7 @@ from ...privacy.models.classes import has_quilts
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.model_file import Model
+from ...schemas.settings.model import fitting, shipped_text
 from ...schemas.slots import format_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import LEAST_ODDS
@@ -41,8 +42,8 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
         )
     if origin.series == 1:
         said.append(
-            "of one series: if it is published itself, rows are 'given the model'; beliefs of others come with "
-            "`quiltstream init --model london` or nhanes"
+            "of one series: if it is published itself, rows are 'given the model'; "
+            + shipped_text(fitting("" if model.states is None else model.states.unit, model.interval_us or 1))
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
         said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
@@ -52,6 +53,8 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
             "set forward-backward, or fit with --belief pooled"
         )
     said.append("all of this is exact: publishing it is a release that no ledger counts")
+    if fitted.unnamed:
+        said.append(fitted.unnamed)
     notes(console, said)
 
 

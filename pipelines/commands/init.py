@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...schemas.files import check_replaceable, write_whole
@@ -93,8 +94,8 @@ def write_settings(options: Options) -> None:
                 )
         zone_of(options.timezone)
         look = look_at(data, options.value, options.timezone)
-        hold_out = _init_command(relative(look.rows.files, output), output.name, options)
-        guessed, name = guess(look, output, hold_out, options.model), data.name
+        command = partial(_init_command, relative(look.rows.files, output), output.name, options)
+        guessed, name = guess(look, output, command, options.model), data.name
         said, held = write(guessed, output, force=options.force, hold_out=options.hold_out)
     console = results()
     heading(console, f"{output}: written from a look at {name}")
@@ -105,29 +106,28 @@ def write_settings(options: Options) -> None:
 def _following(options: Options, guessed: Guess, held: int) -> str:
     """What to do next, with a command that works."""
     output = options.output
-    first = f"then: quiltstream check {output}"
-    if guessed.questions:
-        return f"answer {plural(len(set(guessed.questions)), 'question')}, the keys whose value is ???, {first}"
+    count = len(set(guessed.questions))
+    asked = f"answer {plural(count, 'question')}, the keys whose value is ???, " if count else ""
+    first = f"{asked}then: quiltstream check {output}"
     if held:
         return f"{first}\nand then: {fit_command(output, roster_of(output), held)}"
-    if guessed.with_history is not None and options.model is None:
-        again = _init_command(str(options.data), str(output), options)
-        return f"{first}\nand then hold a history for its model out: {again}"
-    refused = options.data is not None and options.model is None
-    begin = " see its model, a stand-in, which run refuses" if refused else ""
+    if guessed.with_history is not None and options.model is None and not asked:
+        then = "take a belief of others" if "--model" in guessed.way else "hold a history for its model out"
+        return f"{first}\nand then {then}: {_init_command(str(options.data), str(output), options, guessed.way)}"
+    begin = " see its model, a stand-in, which run refuses" if options.model is None else ""
     beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
     return f"{first}\nand then{begin}: quiltstream run --dry-run {output}{beside}"
 
 
-def _init_command(data: str, output: str, options: Options) -> str:
-    """The command that holds a history out of the same data."""
+def _init_command(data: str, output: str, options: Options, way: Sequence[str]) -> str:
+    """The command that writes the settings of the same data anew, with further options."""
     given = {
         "-o": output if output != SETTINGS_FILE else None,
         "--value": options.value,
         "--timezone": options.timezone if options.timezone != "UTC" else None,
     }
     more = [word for option, text in given.items() if text is not None for word in (option, text)]
-    return shlex.join(["quiltstream", "init", data, "--hold-out", "0.5", "--force", *more])
+    return shlex.join(["quiltstream", "init", data, *way, "--force", *more])
 
 
 def _guess_from_broker(options: Options) -> Guess:

@@ -69,7 +69,7 @@ class Subject:
     interval_us: int  # length of a slot in microseconds
     space: StateSpace
     purpose: Purpose  # the purpose of the settings, or of the defaults
-    stand_in: bool  # whether the belief is a stand-in
+    stand_in: tuple[str, ...]  # what is to be done about a belief that is a stand-in; empty where it is none
     mechanism: str | None  # the mechanism that the settings name; None where there are none
     notes: tuple[str, ...]  # what was assumed of the purpose
     chains: tuple[MarkovChain, ...]  # of the series of the history, as far as the model keeps them
@@ -181,7 +181,7 @@ def of_settings(path: Path, options: Options) -> Subject:
         interval_us=interval,
         space=made.space,
         purpose=purpose,
-        stand_in=made.stand_in,
+        stand_in=stand_in_text(made) if made.stand_in else (),
         mechanism=made.mechanism,
         notes=tuple(said),
         chains=_chains(made.model),
@@ -213,7 +213,7 @@ def of_model(path: Path, options: Options) -> Subject:
         interval_us=interval,
         space=model.states,
         purpose=purpose,
-        stand_in=model.provenance.stand_in,
+        stand_in=(),
         mechanism=None,
         notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
         chains=_chains(model),
@@ -257,7 +257,7 @@ def show(
     heading(console, f"{subject.name}: nothing was read, nothing is charged")
     facts(console, [*_asked_for(subject, found), *(("", one) for one in subject.notes)])
     if subject.stand_in:
-        lines(console, stand_in_text(single=subject.purpose.group == 1)[: None if every else 1])
+        lines(console, subject.stand_in[: None if every else 1])
     heading(console, f"Mechanisms; window, in slots, and group: the smallest for {_wanted(purpose)}")
     _print(console, mechanism_table(found))
     if any(not one.hides_neighbours for one in found.mechanisms):

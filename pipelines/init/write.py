@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,9 @@ from pathlib import Path
 from ...schemas.model_file import Model
 from ...schemas.settings.base import OPEN
 from ...schemas.settings.job import load_settings
-from ...schemas.settings.model import shipped
+from ...schemas.settings.model import fitting, shipped
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
+from ...transforms.checks import LEAST_ODDS
 from ..commands.fit import usual_cover
 from ..commands.schema import SCHEMA_FILE
 from ..console import plural
@@ -81,10 +82,16 @@ _HOLD_OUT = """\
 A model is fitted on series that are not published, and the roster has every series of the file. Hold some out:
 #   {command}
 # or fit one on a history of other series, and write `model: model.json`."""
-_ONE_SERIES = """\
-The file is one series, so its model is of others. Two come with the package, `quiltstream init DATA --model london`
-# (power of 60 homes at half-hours) and `--model nhanes` (activity of 25 wearers at minutes); or fit one on a history
-# of other series, with `quiltstream fit`, and write `model: model.json`."""
+_OF_OTHERS = """\
+{why}
+# This takes one that comes with the package, writes this file anew and asks again what was answered:
+#   {command}
+# or fit one on a history of other series, and write `model: model.json`."""
+_ONE_SERIES = "The file is one series, so its model is of others."
+_FEW_SERIES = "Half of the few series would say little of further ones, so the model is of others."
+_NONE_FITS = """\
+{why} For this unit and interval none comes with the package:
+# fit one on a history of other series, and write `model: model.json`."""
 _SHIPPED = """\
 # It comes with the package, fitted on {source}, and
 # holds for a series that forgets as fast as {rank} of these {series} do; nothing says that yours does. Its states and
@@ -143,6 +150,7 @@ class Guess:
     gateway: str = ""
     answered: str = ""  # the text where each question has its first answer
     questions: tuple[str, ...] = ()  # the keys that are open
+    way: tuple[str, ...] = ()  # the options of ``init`` with which a model is had; empty where it has none to name
 
 
 def fit_command(settings: Path | str, roster: Path | str, held: int) -> str:
@@ -205,13 +213,13 @@ def relative(path: Path, output: Path) -> str:
     return os.path.relpath(where, folder if where.is_relative_to(folder) else folder.resolve())
 
 
-def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = None) -> Guess:
+def guess(look: Look, output: Path, command: Callable[[Sequence[str]], str], shipped_model: str | None = None) -> Guess:
     """Write the settings for a file that was looked at.
 
     Args:
         look: At the file.
         output: Where they are written.
-        hold_out: The command that holds a history out.
+        command: ``init`` of the same data, with further options, which writes the settings anew.
         shipped_model: A belief that comes with the package, whose slots and states they then have.
     """
     given = None if shipped_model is None else Model.load(Path(shipped(shipped_model)))
@@ -228,11 +236,17 @@ def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = N
     edges = edges if given is None or given.states is None else given.states.edges
     if not is_power and not look.labels and given is None:
         look.ask("states.edges", _OPEN_EDGES, ("[E1, E2, E3]", "three edges make four bins"), unwritten="[1, 10, 100]")
+    beliefs = _fitting(look)
+    few = is_grouped and float(usual_cover(look.names // 2)) < LEAST_ODDS and bool(beliefs)
+    way = ("--model", *beliefs) if few or not is_grouped else ("--hold-out", "0.5")
     windows = windows_of(look, long=is_power and given is not None and not is_grouped)
 
     def compose(held: int, *, is_open: bool) -> str:
         asked = _Asked(look, is_open=is_open)
-        model, belief = _STAND_IN.format(fitting=_HOLD_OUT.format(command=hold_out)), f"{hold_out}     holds a history"
+        again, of_others = command(way), _OF_OTHERS if beliefs else _NONE_FITS
+        what = of_others.format(why=_FEW_SERIES, command=again) if few else _HOLD_OUT.format(command=again)
+        model = _STAND_IN.format(fitting=what)
+        belief = f"{again}     {'takes a belief of others' if few else 'holds a history'}"
         groups = _ROSTERS[1].format(which=_WHICH[held > 0], roster=roster)
         if given is not None:
             cover, source = given.diagnostics["cover"], given.provenance.source
@@ -242,8 +256,8 @@ def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = N
         elif held:
             model, belief = _FITTED.format(following=fit(held)), f"{fit(held)}     the belief, see model below"
         elif not is_grouped:
-            fitting = _OPEN_SERIES if look.names > 1 else _ONE_SERIES
-            model, groups, belief = _STAND_IN.format(fitting=fitting), _ROSTERS[0], ""
+            what = _OPEN_SERIES if look.names > 1 else of_others.format(why=_ONE_SERIES, command=again)
+            model, groups, belief = _STAND_IN.format(fitting=what), _ROSTERS[0], ""
         states = f"states:\n{asked.text('states.categories' if look.labels else 'states.edges')}"
         return (_SOURCE_TEXT + BELIEF_TEXT + _WINDOWS_TEXT + PROMISE_TEXT).format(
             **shared(name, look.zone, "parquet", f"{name}-releases.parquet"),
@@ -261,9 +275,7 @@ def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = N
             else states + '  unit: ""\n' * (not look.labels),
             missing=asked.text(
                 "missing",
-                "state"
-                if look.rises or "hold" in look.more or look.asks("readings.register", "readings.hold")
-                else "public",
+                "state" if _is_counter(look) else "public",
                 indent="",
             ),
             model=model,
@@ -281,7 +293,8 @@ def guess(look: Look, output: Path, hold_out: str, shipped_model: str | None = N
     load_settings(text)  # what is written must be accepted, once it is answered
     with_history = partial(compose, is_open=True) if is_grouped else None
     keys = tuple(one.key for one in look.questions)
-    return Guess(compose(0, is_open=True), _said(look, watts, windows), with_history, answered=text, questions=keys)
+    said = _said(look, watts, windows)
+    return Guess(compose(0, is_open=True), said, with_history, answered=text, questions=keys, way=way)
 
 
 class _Asked:
@@ -370,6 +383,21 @@ class _Windows:
     zoned: bool  # whether days are of the zone
 
 
+def _is_power(look: Look) -> bool:
+    return look.unit in WATTS or look.asks("readings.scale")
+
+
+def _is_counter(look: Look) -> bool:
+    return look.rises or "hold" in look.more or look.asks("readings.register", "readings.hold")
+
+
+def _fitting(look: Look) -> dict[str, Model]:
+    """Beliefs that come with the package, of which :func:`_take_slots` takes the slots."""
+    if look.labels or _is_counter(look):
+        return {}
+    return fitting("W" if _is_power(look) else look.unit or look.value, look.interval)
+
+
 def _take_slots(look: Look, model: Model, option: str) -> str:
     """Give a look the slots of a model; longer ones have means of power, sums of energy and counts, as it returns.
 
@@ -378,10 +406,10 @@ def _take_slots(look: Look, model: Model, option: str) -> str:
     """
     assert model.states is not None  # noqa: S101 - of every belief that is fitted
     assert model.interval_us is not None  # noqa: S101 - likewise
-    unit, is_power = model.states.unit, look.unit in WATTS or look.asks("readings.scale")
+    unit, is_power = model.states.unit, _is_power(look)
     if look.labels or is_power != (unit == "W"):
         raise CommandError(f"{option}: its states are in {unit}, and the values are {look.unit or NO_UNIT}")
-    if look.rises or "hold" in look.more or look.asks("readings.register", "readings.hold"):
+    if _is_counter(look):
         raise CommandError(f"{option}: it knows no missing cells, and a counter's rises leave some; use another")
     if model.interval_us % look.interval:
         raise CommandError(

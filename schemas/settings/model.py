@@ -7,11 +7,13 @@ counts that are released with noise and charged. Anything else is possible and l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ..model_file import Model
 from ..slots import SlotGrid, parse_duration
 from .base import Duration, Number, Positive, Section
 from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
@@ -26,6 +28,31 @@ SHIPPED = ("london", "nhanes")
 def shipped(name: str) -> str:
     """The file of a belief that comes with the package."""
     return str(Path(__file__).parents[1] / "models" / f"{name}.json")
+
+
+def fitting(unit: str, interval_us: int) -> dict[str, Model]:
+    """Beliefs that come with the package, whose states are in this unit and whose slots are made of whole ones."""
+    made = {name: Model.load(Path(shipped(name))) for name in SHIPPED}
+    return {
+        name: one
+        for name, one in made.items()
+        if one.states is not None and one.states.unit == unit and (one.interval_us or 1) % interval_us == 0
+    }
+
+
+def init_with(name: str) -> str:
+    """The command that writes settings with the slots and states of a belief that comes with the package."""
+    return f"`quiltstream init DATA --model {name} --force`"
+
+
+def shipped_text(names: Iterable[str]) -> str:
+    """How to take one of the beliefs that fit, or that none comes with the package."""
+    found = " or ".join(map(init_with, names))
+    return (
+        f"take a belief of others: {found}, which writes the settings anew and asks again what was answered"
+        if found
+        else "for this unit and interval no belief comes with the package: fit one on a history of other series"
+    )
 
 
 #: What an estimate is made of, but for files of other series.

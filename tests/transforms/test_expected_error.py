@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,14 @@ def test_every_offer_has_the_error_of_the_settings_that_it_names(tmp_path: Path)
         assert share == pytest.approx(worst(hopeless(tmp_path, windows=size, **london)))
 
 
+@pytest.mark.parametrize("weeks", [45, 46, 47])
+def test_longer_windows_leave_none_of_the_schedule_out(tmp_path: Path, weeks: int) -> None:
+    windows = {"size": "1w", "start": "2013-01-01", "stop": str(dt.date(2013, 1, 1) + dt.timedelta(weeks=weeks))}
+    found = [one.text for one in remedies(make_plan(hopeless(tmp_path, windows=windows, roster=None, group_by=None)))]
+    (longer,) = (text for text in found if text.startswith("windows.size: "))
+    assert weeks % int(longer.removeprefix("windows.size: ").removesuffix("w")) == 0
+
+
 def test_a_belief_of_the_package_says_the_error_of_its_own_slots(tmp_path: Path) -> None:
     """The oracle is the plan of the settings that `init --model london` writes: half-hours of a home of minutes."""
     windows = {"size": "14d", "start": "2013-01-01", "stop": "2013-01-15"}
@@ -100,8 +109,9 @@ def test_a_belief_of_the_package_says_the_error_of_its_own_slots(tmp_path: Path)
     slots = {"interval": "1min", "origin": "2013-01-01"}
     minutes = make_plan(hopeless(tmp_path, slots=slots, model="stand-in", **single))
     found = {one.text: one.share for one in remedies(minutes)}
-    text = next(text for text in found if text.startswith("model: london, of 60 London homes"))
-    assert "slots of 30min, if the series forgets as fast as 55 of its 60 do" in text
+    init = "`quiltstream init DATA --model london --force`"
+    text = next(text for text in found if text.startswith(f"{init}, of 60 London homes"))
+    assert "if the series forgets as fast as 55 of its 60 do" in text
     mechanism = {"epsilon": 1.0, "mechanism": "forward-backward"}
     own = hopeless(tmp_path, model="london", privacy=mechanism, **single)
     assert found[text] == pytest.approx(worst(own))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shlex
+import shutil
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -56,6 +57,42 @@ def test_one_meter_has_a_model_of_others_that_a_run_takes(tmp_path: Path, name: 
         forecast = json.loads(call("run", "--dry-run", "--json", settings).ended(0).out)
         assert forecast["median_share"] < 0.3
         assert not forecast["stand_in"]
+
+
+def test_a_belief_of_the_package_is_advised_where_it_fits_by_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(data.path("house_power_1min_2weeks.csv"), "house.csv")
+    call("init", "house.csv").ended(0)
+    text, again = Path("settings.yaml").read_text(encoding="utf-8"), "quiltstream init DATA --model london --force"
+    assert f"#   {again.replace('DATA', 'house.csv')}\n" in text
+    call("run", "--dry-run", "settings.yaml").ended(2, f"`{again}`")
+    Path("settings.yaml").write_text(text.replace("model: stand-in", "model: london"), encoding="utf-8")
+    call("run", "settings.yaml").ended(2, "slots.interval is 1min", f"`{again}`")
+    call(*again.replace("DATA", "house.csv").split()[1:]).ended(0)
+    call("run", "--dry-run", "settings.yaml").ended(0)
+
+
+def test_no_belief_is_advised_where_none_of_the_package_fits(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    call("init", data.path("house_hourly_dst.csv"), "-o", settings).ended(0)
+    run = call("run", settings).ended(2, "for this unit and interval no belief comes with the package")
+    dry = call("run", "--dry-run", settings).ended(2, "none of these is enough: publish a group of series")
+    assert len(dry.out.splitlines()) <= 20
+    for text in (run.err, dry.out, settings.read_text(encoding="utf-8")):
+        assert "--model" not in text
+
+
+def test_few_homes_are_told_of_a_belief_of_others_and_a_fit_says_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(Path("load.csv"), readings(days=14, homes=["m1", "m2", "m3", "m4"]))
+    call("init", "load.csv").ended(0, "then take a belief of others: quiltstream init load.csv --model london --force")
+    call("fit", "settings.yaml", "--cover", "0.5").ended(
+        0, "settings.yaml names model: stand-in; write `model: model.json`"
+    )
 
 
 def test_check_sounds_no_alarm_for_the_half_that_is_held_out(tmp_path: Path) -> None:
@@ -254,7 +291,7 @@ def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_csv(Path("my load.csv"), readings(days=14, homes=["m1", "m2", "m3", "m4"]))
+    write_csv(Path("my load.csv"), readings(days=14, homes=[f"m{number}" for number in range(8)]))
     done = call("init", "my load.csv", "-o", "own/other.yaml", "--timezone", "Europe/Berlin")
     more = "--hold-out 0.5 --force -o {}other.yaml --timezone Europe/Berlin"
     command = f"quiltstream init 'my load.csv' {more.format('own/')}"
@@ -265,7 +302,7 @@ def test_without_a_history_the_command_that_holds_one_out_is_named_and_works(
     assert text.count(inside) == 2
     assert "quiltstream fit" not in text
     assert call(*shlex.split(command)[1:]).said(
-        "quiltstream fit own/other.yaml --cover 0.66 --exclude own/other-roster.csv"
+        "quiltstream fit own/other.yaml --cover 0.8 --exclude own/other-roster.csv"
     )
     monkeypatch.chdir("own")
     assert call(*shlex.split(inside)[2:]).code == 0

@@ -166,7 +166,7 @@ def test_what_several_fields_may_be_is_a_question_with_its_answers(
 ) -> None:
     bodies, _ = BY_MINUTE["two powers"]
     topic_of(monkeypatch, bodies)
-    begun(tmp_path).ended(0, "answer 1 question, the keys whose value is ???")
+    begun(tmp_path).ended(0, "answer 1 question, the keys whose value is ???", "a stand-in, which run refuses")
     text = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
     assert "  value: ???\n  # value: power_1\n  # value: power_2\n" in text
     call("run", "--dry-run", "--live", tmp_path / "settings.yaml").ended(2, "readings.value is ???, an open question")
