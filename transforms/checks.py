@@ -216,7 +216,9 @@ def _shipped(plan: Plan) -> Iterator[Remedy]:
         cover, own = model.diagnostics["cover"], (made.grid, made.space) == (plan.grid, plan.space)
         take = f"model: {name}" if own else init_with(name)
         assumed = f"if the series forgets as fast as {cover['rank']} of its {cover['series']} do"
-        yield Remedy(f"{take}, of {model.provenance.source}, {assumed}", _share(made))
+        yield Remedy(f"{take}, {assumed}", _share(made))
+        if _share(made) <= plan.most_error:
+            continue
         for offer in (_longer, _fewer_bins):
             with suppress(ChainError, SettingsError, ValueError):
                 yield from (Remedy(f"{take} and {one.text}", one.share) for one in offer(made))
