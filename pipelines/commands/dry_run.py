@@ -28,7 +28,7 @@ from ...schemas.model_file import Provenance
 from ...schemas.roster import Roster
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Accepted, Settings, read_settings
-from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, parse_duration, said_duration, time_zone
+from ...schemas.slots import DAY_US, format_duration, format_instant, parse_duration, said_duration, time_zone
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.specs import Registration
@@ -149,15 +149,11 @@ def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | Non
     if schedule.stop != schedule.covered.stop:
         rest, size = grid.time_of(schedule.stop) - stop, schedule.size * grid.interval_us
         found.append(
-            f"windows.stop: the last {format_duration(rest)} before it make no whole window and are left out: the "
-            f"windows end at {format_instant(stop)}"
+            f"windows.stop: the last {format_duration(rest)} fill no window; the windows end at {format_instant(stop)}"
         )
         zone = settings.slots.timezone
         if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None:
-            found[-1] += (
-                f"; a window of {format_duration(size)} always has {size // HOUR_US} hours, and in {zone} a day has 23 "
-                "or 25 where the clock changes: windows.size: day follows it"
-            )
+            found[-1] += f"; days of {zone}, of 23 to 25 hours, are windows.size: day"
     days = (stop - (time.time_ns() // 1_000 if now_us is None else now_us)) // DAY_US
     if days >= 1 and not endless:
         found.append(
