@@ -43,9 +43,9 @@ def refuse_crowded_stamps(settings: Settings, series: Ints, times: Ints) -> None
     if several > MOST_SHARE * len(stamps):
         raise SettingsError(
             f"slots.of is missing: {several / len(stamps):.0%} of the readings fall in a slot of "
-            f"{settings.slots.interval} "
-            "whose series has a reading before them. Say what the slot holds: last (the latest), mean (power), or "
-            "sum (energy, steps; with readings.length); or set slots.interval to that of the readings"
+            f"{settings.slots.interval} whose series has a reading before them. Say what the slot holds: last (the "
+            "latest), mean (power), or sum (energy, steps; with readings.length); or set slots.interval to that of the "
+            "readings"
         )
 
 

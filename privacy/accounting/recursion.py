@@ -422,7 +422,7 @@ class Course:
             side.remembered += self._tails.size
         between = side.lags[:, None] - 1
         inside = np.minimum(between, first + self._steps)
-        mass = self._density * inside + self._mass[between - inside] + self._slack
+        mass = self._density * inside + self._mass[between - inside] + self._slack * (between > 0)
         tops = self._tops[at + self._steps - side.lags[:, None]]
         ahead, given = self._matrix(first - 1), (self._held, self._phase_of(first))
         tails = side.tails(ahead, tops, mass, self._density, given)

@@ -227,7 +227,7 @@ class Windows(Section):
         default=MOST_WINDOWS,
         ge=1,
         le=100_000_000,
-        description="most windows of a schedule that ends, so that a slip in a year is told",
+        description="most windows of a schedule that ends: a wrong year shows before anything is on record",
     )
 
 

@@ -195,5 +195,3 @@ def _until_it_vanishes(job: Job) -> Job:
 
 #: The ledger is moved away under a job that is begun again, with a store that makes a ledger where there is none.
 VANISH = Scenario("vanish", _published, ((_until_it_vanishes(_one_by_one("weekly")), _begin_again), (_vanish,)))
-
-SCENARIOS = (RACE, BUDGET, ROSTERS, BELIEFS, FIRST, DAMAGE, VANISH)

@@ -274,11 +274,6 @@ class Decoded:
     passed: int = 0  # messages that hold neither a reading nor a mistake: of another kind than the settings ask for
 
 
-def earliest_of(readings: pa.RecordBatch) -> int:
-    """Instant of the earliest of some readings."""
-    return int(readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False).min())
-
-
 class FileOrder:
     """Which of two doubled hours a row is in, by the order of the rows of one file.
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam import typehints
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PBegin, TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
@@ -51,14 +50,6 @@ _MOST_COLUMNS = 20_000
 
 #: Batches that one part of a Parquet file has at least: while one is encoded the next one is read.
 _TASK_BATCHES = 8
-
-#: Shards into which the series are cut; one worker holds what is needed of a shard at a time.
-_SHARDS = 256
-
-_SHARE = typehints.Tuple[int, Any]
-
-#: Slots of intervals that a worker holds at a time, or those of one series, about 100 bytes each.
-_SLOTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,6 @@ ARRAY = {
 PLAIN = {"id": "m1", "ts": NOON_MS, "r": [1.5, "2", 3], "where": {"area": 7}}
 VAST = b'{"id": "m", "ts": %d, "r": [1e999], "where": {"area": "x"}}' % NOON_MS
 
-AREA = {"attributes": {"area": "payload.where.area"}}
 METER = {"series": "meter", "time": "time"}
 
 #: Of each decoder: how it is made, and messages that it reads whole.

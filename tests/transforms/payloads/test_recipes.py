@@ -30,7 +30,6 @@ from .damage import accounted_for, counted_once, damaged
 from .payloads import FIRST, NOON_S, NOON_US, outcome
 
 FOLDER = Path(__file__).parents[2] / "readings" / "messages"
-MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True)
