@@ -55,8 +55,7 @@ from ..validation import as_list, instance, numbers, positive, whole
 #: The promise, and what it leaves open, for a slot of a series and its habits.
 PROMISE = (
     "to someone who already knows a series' habits (its chain, and what kind of day it was), everything published "
-    "changes "
-    "the odds of what it did in one slot by at most e^epsilon"
+    "changes the odds of what it did in one slot by at most e^epsilon"
 )
 HABITS = (
     "habits are not hidden: who does not know them can learn them from the release, and what a habit says about a slot "
