@@ -586,7 +586,6 @@ def plan_command(
     metavar="PERIOD",
     help="Add up by day, week, month, year or all.",
 )
-@click.option("--zone", metavar="ZONE", help="Of calendar and instants: slots.timezone.")
 @click.option(
     "--level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -598,7 +597,6 @@ def plan_command(
 @click.option("--quantiles", metavar="SHARE,...", callback=_numbers, help="Bands of edges, e.g. 0.1,0.5.")
 @click.option(
     "--mean",
-    "ends",
     metavar="LOW,HIGH",
     callback=_ends,
     help="Bounds on mean and total of the values.",

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..privacy.estimation.released_histograms import HistogramNoise, ReleasedHistogram, united
 from ..schemas.noise_laws import INDEPENDENT
 from ..schemas.releases import Release, releases_from_batch
-from ..schemas.slots import DAY_US, HOUR_US, format_instant, time_zone
+from ..schemas.slots import format_instant, time_zone
 from ..schemas.states import StateSpace
 from .errors import CommandError
 
@@ -96,22 +96,17 @@ class ReleasedSeries:
         return any(other.window_start < one.window_stop for one, other in pairwise(self.rows))
 
     @property
-    def other_days(self) -> bool:
-        """Whether the windows are about whole days, of 23 to 25 hours by some clock, and one is no day of UTC."""
-        return self.off_midnight and all(row.window_stop - row.window_start >= 23 * HOUR_US for row in self.rows)
-
-    @property
-    def off_midnight(self) -> bool:
-        """Whether a window begins or ends off midnight UTC."""
-        return any(row.window_start % DAY_US or row.window_stop % DAY_US for row in self.rows)
+    def zone(self) -> str:
+        """The zone whose clock and calendar name the windows."""
+        return self.rows[-1].timezone
 
     @property
     def forms(self) -> int:
         """How many different sets of bins and classes of slots the rows have: those of one set alone add up."""
         return len({(row.edges, row.labels, row.unit, row.missing, row.classes) for row in self.rows})
 
-    def spans(self, period: Period | None = None, zone: str = "UTC") -> list[Span]:
-        """The windows, each alone or added up by the calendar period in which they begin.
+    def spans(self, period: Period | None = None) -> list[Span]:
+        """The windows, each alone or added up by the period of their calendar in which they begin.
 
         Raises:
             CommandError: windows overlap, or their bins or classes are not the same.
@@ -125,7 +120,7 @@ class ReleasedSeries:
             )
         if self.forms > 1:
             raise CommandError(f"--sum {period}: the rows have {self.forms} different sets of bins or classes of slots")
-        where = time_zone(zone)
+        where = time_zone(self.zone)
         groups: dict[tuple[int, ...], list[Release]] = {}
         for row in self.rows:
             begin = dt.datetime.fromtimestamp(row.window_start // 1_000_000, dt.UTC).astimezone(where)
@@ -171,7 +166,7 @@ def _histograms(row: Release, of_class: str | None) -> list[ReleasedHistogram]:
     ]
 
 
-def day_of(time_us: int, zone: str = "UTC") -> str:
+def day_of(time_us: int, zone: str) -> str:
     """An instant for people: the date by a zone's clock, and the time where that is not midnight, with its offset.
 
     Raises:
@@ -187,7 +182,22 @@ def day_of(time_us: int, zone: str = "UTC") -> str:
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else text[:16].replace("T", " ") + offset
 
 
-def days_between(start_us: int, stop_us: int, zone: str = "UTC") -> str:
-    """The time between two instants for people: dates where both are midnights by a zone's clock."""
-    text = f"{day_of(start_us, zone)} to {day_of(stop_us, zone)}"
+def named(start_us: int, stop_us: int, zone: str) -> str:
+    """The time between two instants for people, by a zone's clock: a day, week, month or year by its name.
+
+    >>> named(1_357_516_800_000_000, 1_358_121_600_000_000, "UTC"), named(0, 2_678_400_000_000, "UTC")
+    ('week of 2013-01-07', 'January 1970')
+    """
+    first, last = day_of(start_us, zone), day_of(stop_us, zone)
+    if len(first) == len(last) == len("2013-01-07"):
+        begin, end = map(dt.date.fromisoformat, (first, last))
+        if end - begin == dt.timedelta(1):
+            return first
+        if end - begin == dt.timedelta(7) and not begin.weekday():
+            return f"week of {first}"
+        if begin.day == end.day == 1 and end == (begin.replace(day=28) + dt.timedelta(4)).replace(day=1):
+            return f"{begin:%B %Y}"
+        if (begin.month, begin.day) == (1, 1) and end == begin.replace(year=begin.year + 1):
+            return f"{begin.year}"
+    text = f"{first} to {last}"
     return f"{text} UTC" if zone == "UTC" and ":" in text else text

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from .digests import canonical_json
 from .noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
+from .slots import time_zone
 from .states import StateSpace
 
 RELEASE_VERSION = "1"
@@ -43,6 +44,8 @@ RELEASE_SCHEMA = pa.schema(
         pa.field("key", pa.utf8(), nullable=False),
         pa.field("window_start", _STAMP, nullable=False),
         pa.field("window_stop", _STAMP, nullable=False),
+        pa.field("window", pa.utf8(), nullable=False),
+        pa.field("timezone", pa.utf8(), nullable=False),
         pa.field("slots", pa.int64(), nullable=False),
         pa.field("members", pa.int64(), nullable=False),
         pa.field("edges", pa.list_(pa.float64())),
@@ -131,6 +134,9 @@ class Release:
         key: name of the series or group.
         window_start: start of the window, microseconds since the epoch, UTC.
         window_stop: end of the window, microseconds since the epoch, UTC.
+        window: ``day``, ``week`` or ``month`` of the calendar of ``timezone``; of windows that follow no calendar their
+            length, as settings say durations.
+        timezone: zone of the settings' clock: of the calendar, and of the hours of classes of slots.
         slots: slots in the window.
         members: series that the histogram sums over.
         edges: edges of the bins; ``None`` where the states are categories.
@@ -172,6 +178,8 @@ class Release:
     key: str
     window_start: int
     window_stop: int
+    window: str
+    timezone: str
     slots: int
     members: int
     edges: tuple[float, ...] | None
@@ -224,9 +232,9 @@ _OF_KEYS = "domain", "query", "key", "window_start", "window_stop"
 
 #: Columns that a count has from its row as they are: what it counts, the law of its noise, what it cost, and by whom.
 _OF_ROWS = (
-    "unit", "missing", "key_kind", "slots", "members", "noise_law", "scale", "scale_exact", "epsilon_dp", "loss_before",
-    "loss_after", "guarantee", "mechanism", "model_id", "model_provenance", "given_model", "completeness",
-    "query_digest", "release_id",
+    "unit", "missing", "key_kind", "window", "timezone", "slots", "members", "noise_law", "scale", "scale_exact",
+    "epsilon_dp", "loss_before", "loss_after", "guarantee", "mechanism", "model_id", "model_provenance", "given_model",
+    "completeness", "query_digest", "release_id",
 )  # fmt: skip
 
 #: Columns of a row of which nothing stands in the rows of its counts.
@@ -399,6 +407,9 @@ def check_released(table: pa.Table) -> None:
     laws = table.column("noise_law").to_pylist()
     known = (INDEPENDENT, ZERO_SUM, NO_NOISE)
     _refuse(table, "noise_law", [law not in known for law in laws], f"must be one of {', '.join(known)}")
+    zones = table.column("timezone").to_pylist()
+    of_clock = {zone: _is_zone(zone) for zone in set(zones)}
+    _refuse(table, "timezone", [not of_clock[zone] for zone in zones], "must be an IANA name such as Europe/London")
     exact = table.column("scale_exact").to_pylist()
     scales = {text: _is_scale(text) for text in set(exact)}
     _refuse(table, "scale_exact", [not scales[text] for text in exact], "must be a fraction of 0 or more, as 127/2 is")
@@ -425,6 +436,13 @@ def _refuse(table: pa.Table, name: str, wrong: Any, limit: str) -> None:
         value = table.column(name)[int(found[0])].as_py()
         said = "left out" if value is None else f"{value}"
         raise ValueError(f"row {found[0] + 1}: {name} is {said:.60}, but {limit}")
+
+
+def _is_zone(text: str) -> bool:
+    try:
+        return bool(time_zone(text))
+    except ValueError:
+        return False
 
 
 def _is_scale(text: str) -> bool:

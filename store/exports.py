@@ -20,7 +20,7 @@ from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, 
 from ..schemas import files
 from ..schemas.digests import canonical_json
 from ..schemas.releases import release_batch
-from ..schemas.slots import SlotGrid
+from ..schemas.slots import SlotGrid, format_duration
 from .address import StoreAddress
 from .errors import BlockError, ExportError
 from .files import BESIDE
@@ -36,6 +36,7 @@ def has_keys(registration: Registration, record: Record) -> bool:
 def header_of(registration: Registration, record: Record) -> dict[str, Any]:
     """The columns that all rows of a record share: those of the query, and what its window was charged."""
     domain, query, entry = registration.domain, registration.query.of_length(len(record.window)), record.entry
+    schedule, interval = query.schedule, SlotGrid(**domain.grid).interval_us
     return {
         # what the query's header may leave out, because it is on record anyway
         "key_kind": query.roster.kind,
@@ -56,6 +57,8 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "epsilon_dp": query.release_epsilon_dp,
         "window_start": entry.start_us,
         "window_stop": entry.stop_us,
+        "window": format_duration(schedule.size * interval) if schedule.calendar is None else schedule.calendar.unit,
+        "timezone": domain.reading.get("timezone", "UTC"),
         "slots": len(record.window),
         "loss_before": entry.loss_before,
         "loss_after": entry.loss_after,

@@ -17,7 +17,7 @@ import numpy as np
 from ...privacy.analysis.utility import ErrorTable
 from ...privacy.estimation.released_histograms import ReleasedHistogram
 from ..console import number, plural
-from ..released_series import Period, ReleasedSeries, Span, day_of, days_between
+from ..released_series import Period, ReleasedSeries, Span, day_of, named
 from . import DomainFacts
 
 #: Width of a figure, and of its margins left and right; at 1 to 1.4 CSS pixels for each.
@@ -132,7 +132,7 @@ def _names(names: Sequence[str], places: Sequence[float], y: float) -> list[ET.E
     ]
 
 
-def last_window(series: ReleasedSeries, zone: str) -> Picture:
+def last_window(series: ReleasedSeries) -> Picture:
     """The newest histogram as bars, each with the band of its noise."""
     span = series.spans()[-1]
     found = span.histogram()
@@ -157,7 +157,7 @@ def last_window(series: ReleasedSeries, zone: str) -> Picture:
     total = "" if found.total is None else f" of {found.total:,}"
     shared = f", {100 * half / found.total:.1f} % of the total" if found.total else ""
     listed = ", ".join(f"{label} {count:,}" for label, count in zip(span.space.labels, counts, strict=True))
-    title = f"The last window: {days_between(span.start, span.stop, zone)}"
+    title = f"The last window: {named(span.start, span.stop, series.zone)}"
     words = (
         f"So many slots{total} were in each bin: {listed}. With probability 95 % a count is within "
         f"{number(half)}{shared}, of the true one."
@@ -165,20 +165,20 @@ def last_window(series: ReleasedSeries, zone: str) -> Picture:
     return Picture(title, words, _canvas(title, 36 * len(counts) + 2, parts))
 
 
-def course(series: ReleasedSeries, zone: str) -> Picture:
+def course(series: ReleasedSeries) -> Picture:
     """Every bin over the windows."""
-    spans, added = _few(series, zone)
+    spans, added = _few(series)
     x = _Axis(spans[0].start, spans[-1].stop, _LEFT, _WIDTH - _RIGHT)
     stops = [min(one.stop, other.start) for one, other in pairwise(spans)] + [spans[-1].stop]
     sides = [(x(one.start), x(stop)) for one, stop in zip(spans, stops, strict=True)]
-    ends = days_between(spans[0].start, spans[-1].stop, zone)
+    ends = named(spans[0].start, spans[-1].stop, series.zone)
     return _panels(
         f"Window by window: {ends}",
         f"{plural(len(spans), 'point')}{added}",
         [span.histogram() for span in spans],
         spans[-1].space.labels,
         sides,
-        [day_of(one, zone)[:16] for one in (*(span.start for span in spans[:-1]), spans[-1].stop)],
+        [day_of(one, series.zone)[:16] for one in (*(span.start for span in spans[:-1]), spans[-1].stop)],
     )
 
 
@@ -263,8 +263,8 @@ def cost(facts: DomainFacts) -> Picture | None:
     return Picture(title, said, _canvas(title, 154, parts))
 
 
-def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
-    """The windows of a series, added up by a zone's calendar where there are very many; and what was done in words."""
+def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
+    """The windows of a series, added up by their calendar where there are very many; and what was done in words."""
     spans, periods = series.spans(), list[Period](["day", "week", "month", "year"])
     if len(spans) <= _MOST_WINDOWS:
         return spans, ""
@@ -272,7 +272,7 @@ def _few(series: ReleasedSeries, zone: str) -> tuple[list[Span], str]:
         step = math.ceil(len(spans) / _MOST_WINDOWS)
         return spans[::step], f", every {step}th of {len(spans):,} windows"
     for period in periods:
-        added = series.spans(period, zone)
+        added = series.spans(period)
         if len(added) <= _MOST_WINDOWS:
             return added, f", {len(spans):,} windows added up by the {period}"
     return series.spans("all"), f", {len(spans):,} windows added up"

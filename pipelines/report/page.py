@@ -94,8 +94,8 @@ def _domain(facts: DomainFacts, model: Model | None, pictured: int) -> ET.Elemen
     for place, series in enumerate(facts.series[:pictured]):
         name = f"{series.query}, {series.key_kind} {series.key}"
         drawn = (
-            figures.last_window(series, facts.timezone),
-            figures.course(series, facts.timezone) if len(series.rows) > 1 else None,
+            figures.last_window(series),
+            figures.course(series) if len(series.rows) > 1 else None,
             figures.profile(series),
         )
         shown = [_figure(one) for one in drawn if one is not None]

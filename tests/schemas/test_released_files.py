@@ -145,6 +145,7 @@ DAMAGED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"window_stop": "2013-01-01T00:00:00Z"}, "window_stop is 2013-01-01 00:00:00+00:00, but must be later than"),
     ({"slots": -336}, "slots is -336, but must be a number of 1 or more"),
     ({"slots": None}, "slots is left out, but must be there"),
+    ({"timezone": "Mars"}, "timezone is Mars, but must be an IANA name"),
     ({"noise_law": "gaussian"}, "noise_law is gaussian, but must be one of discrete-laplace, "),
     ({"classes": ["day"]}, "class_slots is left out, but must be there where classes is"),
 )

@@ -32,6 +32,8 @@ HEADER = {
     "key_kind": "series",
     "window_start": 1_356_998_400_000_000,
     "window_stop": 1_357_603_200_000_000,
+    "window": "week",
+    "timezone": "UTC",
     "slots": 336,
     "edges": [250.0, 500.0],
     "unit": "W",

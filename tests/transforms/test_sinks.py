@@ -44,6 +44,8 @@ def release(number: int, **changes: Any) -> Release:
         "key": f"feeder {number % 3} é\n",
         "window_start": 1356998400_000_000 + number * HOUR,
         "window_stop": 1356998400_000_000 + (number + 1) * HOUR + 1,
+        "window": "1h",
+        "timezone": "Europe/London",
         "slots": 48,
         "members": 30,
         "edges": (250.0, 0.1, 1e300),

@@ -33,7 +33,8 @@ def release(day: int, **changes: Any) -> dict[str, Any]:
     return {
         "release_id": f"{day:032x}", "domain": "streets", "query": "daily", "query_digest": "00ff",
         "key_kind": "group", "key": "north", "window_start": START + day * DAY, "window_stop": START + (day + 1) * DAY,
-        "slots": 48, "members": 6, "edges": [250.0, 1000.0], "unit": "W", "missing": "public",
+        "window": "1d", "timezone": "UTC", "slots": 48, "members": 6, "edges": [250.0, 1000.0], "unit": "W",
+        "missing": "public",
         "counts": list(COUNTS[day % 4]), "total": 288, "estimate": [float(one) for one in COUNTS[day % 4]],
         "scale": 24.0, "scale_exact": "24", "half_width_95": 60, "epsilon_dp": 1 / 12, "loss_before": 0.0,
         "loss_after": 0.5, "guarantee": "stream", "mechanism": "forward-backward", "quilt": {"left": 1, "right": 1},
@@ -59,7 +60,7 @@ def asked(path: Path, *words: str) -> dict[str, Any]:
 
 
 def test_the_last_window_of_the_first_group_is_shown_with_its_band(month: Path) -> None:
-    done = call("show", month).ended(0, "daily, group north: 2024-03-06 to 2024-03-07")
+    done = call("show", month).ended(0, "daily, group north: 2024-03-06")
     half = half_width([HistogramNoise(ZERO_SUM, 3, SCALE)], [1, 0, 0])
     assert done.said(f"below 250 W 130 ± {half} 45.1%")
 
@@ -72,23 +73,25 @@ def test_days_add_up_to_weeks_and_months_with_the_error_of_the_sum(month: Path) 
     assert (week["total"], len(week["release_ids"]), week["gaps"]) == (7 * 288, 7, False)
     february = asked(month, "--sum", "month", "--window", "2024-02-20")
     assert (february["windows"], february["window_stop"]) == (29, "2024-03-01T00:00:00Z")
-    # by another calendar the first of March begins within the last day of February of UTC
-    assert asked(month, "--sum", "month", "--window", "2024-03-05", "--zone", "America/New_York")["windows"] == 5
     assert asked(month, "--sum", "all")["windows"] == 35
 
 
-def test_days_of_another_clock_add_up_by_its_calendar_alone(tmp_path: Path) -> None:
+def test_windows_are_named_and_added_up_by_the_calendar_of_their_rows(tmp_path: Path) -> None:
     # from London's midnights, an hour before those of UTC from the day after the last of March on
     begins = [START + day * DAY - (HOUR if day > 59 else 0) for day in range(57, 91)]
-    rows = [release(day, window_start=start, window_stop=stop) for day, (start, stop) in enumerate(pairwise(begins))]
+    zone = {"window": "day", "timezone": "Europe/London"}
+    rows = [release(day, window_start=one, window_stop=end, **zone) for day, (one, end) in enumerate(pairwise(begins))]
     path = written(tmp_path / "rows.parquet", rows)
-    for words in (("--sum", "month"), ("--sum", "week", "--tidy")):
-        assert call("show", path, *words).ended(2, "--zone Europe/London").out == ""
-    call("show", path).ended(0, "off midnight UTC")
-    april = asked(path, "--sum", "month", "--window", "2024-04-20", "--zone", "Europe/London")
+    call("show", path).ended(0, "daily, group north: 2024-04-30")
+    call("show", path, "--sum", "week", "--window", "2024-04-10").ended(0, "week of 2024-04-08")
+    call("show", path, "--sum", "month", "--window", "2024-04-20").ended(0, "April 2024")
+    april = asked(path, "--sum", "month", "--window", "2024-04-20")
     assert (april["windows"], april["window_start"]) == (30, "2024-03-31T23:00:00Z")
-    assert asked(path, "--sum", "month", "--window", "2024-04-20", "--zone", "UTC")["windows"] == 29
+    assert (april["window"], april["timezone"]) == ("day", "Europe/London")
     assert asked(path, "--sum", "all")["windows"] == 33
+    # the first of March in New York begins within the last day of February of UTC
+    west = [release(day, timezone="America/New_York") for day in range(35)]
+    assert asked(written(tmp_path / "west.parquet", west), "--sum", "month", "--window", "2024-03-05")["windows"] == 5
 
 
 def test_duration_quantiles_mean_and_change_are_shown_on_request(month: Path) -> None:
@@ -176,7 +179,6 @@ def test_invalid_options_of_show_are_refused_by_name(month: Path, tmp_path: Path
         ((month, "--quantiles", "2"), "--quantiles: 2.0", 2),
         ((month, "--profile"), "the rows are of all slots", 2),
         ((month, "--key", "south", "--change"), "there is no window before this one", 2),
-        ((month, "--zone", "Mars"), "--zone: timezone 'Mars'", 2),
         ((month, "--tidy", "--level", "0.5"), "--level: a table", 2),
         ((month, "-o", tmp_path / "x.csv", "--duration"), "--duration: a table", 2),
         ((month, "-o", tmp_path / "x.svg"), "end the name with .csv", 2),
