@@ -16,19 +16,21 @@ time are published (:mod:`.aggregate.collect`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast, get_args
+from uuid import uuid4
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import AsSingleton, PCollection, PValue
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
@@ -71,12 +73,36 @@ from .sources.reading_rows import batched
 _SHARDED = typehints.Tuple[int, Part]
 
 
-#: Readings of pipelines of this process, by a name of their own.
+#: Readings of pipelines of this process, by a name of their own: in the graph they would be packed with every step.
 _HELD: dict[str, list[Any]] = {}
 
 
+@contextmanager
+def _holding(elements: list[Any]) -> Generator[str]:
+    name = uuid4().hex
+    _HELD[name] = elements
+    try:
+        yield name
+    finally:
+        del _HELD[name]
+
+
 def _held(name: str) -> list[Any]:
+    if name not in _HELD:
+        raise ReadingsError("readings in a list stay in this process, and this worker is another: use beam.Create")
     return _HELD[name]
+
+
+class _OfHeld(beam.PTransform[Any, Any]):
+    """The transform of readings that this process holds."""
+
+    def __init__(self, then: PrivateHistograms) -> None:
+        super().__init__()
+        self._then = then
+
+    def expand(self, input_or_inputs: Any) -> Histograms:
+        """Build the graph."""
+        return input_or_inputs | beam.FlatMap(_held).with_output_types(Any) | self._then
 
 
 class Histograms(NamedTuple):
@@ -208,14 +234,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         elements: list[Any] = readings if isinstance(readings, list) else [readings]
         with TemporaryDirectory() as folder:
             path = f"{folder}/rows.parquet"
-            _HELD[folder] = elements  # in the graph they would be packed with every step of it
-            try:
-                with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-                    readings = pipeline | beam.Create([folder]) | "Held" >> beam.FlatMap(_held).with_output_types(Any)
-                    published = readings | cls(settings, **given)
-                    _ = published.releases | WriteRows(path, "parquet")
-            finally:
-                del _HELD[folder]
+            with _holding(elements) as name, beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
+                published: Any = pipeline | beam.Create([name]) | _OfHeld(cls(settings, **given))
+                _ = published.releases | WriteRows(path, "parquet")
             rows = read_release_rows(path)
         library = type(elements[0]).__module__.partition(".")[0] if elements else ""
         return type(elements[0])(rows) if library == "polars" else rows.to_pandas() if library == "pandas" else rows
@@ -228,7 +249,10 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         """
         if hasattr(left, "__arrow_c_stream__"):
             raise ReadingsError("a frame is one element: write [frame] | PrivateHistograms(settings)")
-        return super().__ror__(left, label)
+        if not isinstance(left, list) or any(isinstance(one, PValue) for one in left):
+            return super().__ror__(left, label)
+        with _holding(left) as name:
+            return [name] | _OfHeld(self)
 
     def in_ledger(
         self,
