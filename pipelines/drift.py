@@ -153,8 +153,7 @@ def _judged(store: Store, held: Registration, stretch: Window, number: int) -> D
             slots=found.slots,
             windows=found.draws,
             before=stretch.start - (held.query.schedule.first if since is None else since),
-            alpha=_ALPHA,
-            look=number,
+            alpha=_ALPHA / (number * (number + 1)),  # of all looks for ever together it is _ALPHA
         )
         for since, belief in whole
     ]

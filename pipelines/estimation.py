@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..privacy.analysis.methods import METHODS
-from ..privacy.estimation.diagnosis import outside
-from ..privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, release_counts_at
-from ..privacy.estimation.transition_counts import EstimationError
+from ..privacy.estimation.confidence import SENSITIVITY, noisy_class, release_counts
+from ..privacy.estimation.transition_counts import EstimationError, outside
 from ..privacy.mechanisms.discrete_laplace import DiscreteLaplace, epsilon_dp_of, rational_scale
 from ..privacy.models.classes import MixingBounds, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
@@ -169,10 +168,8 @@ def _of_counts(settings: Settings, estimate: Estimate, way: Way | None, word: Wo
         if way is None:
             return before
         held, table = _drawn(settings, before, counting, way, word)
-    schedule, scale = held.query.schedule, held.query.scale
-    counts = NoisyCounts(table.counts, scale, schedule.first, schedule.covered.stop)
     try:
-        bounds = counts.confidence_class(estimate.level).bounds()
+        bounds = noisy_class(table.counts, held.query.scale, estimate.level).bounds()
     except (ChainError, EstimationError) as error:
         raise _nothing(f"{error}; the counts stay on record and are charged") from error
     method = f"noisy transition counts at level {estimate.level:g}"
@@ -190,7 +187,7 @@ def _counting(settings: Settings, estimate: Estimate, noise: Noise) -> tuple[Pla
     """The plan under ``model.estimate.start``, and the query whose only release is the table of transitions.
 
     It is charged the loss per slot of its noise: a cell that changes moves the table by 4 in L1 at most (proof in
-    ``privacy.estimation.private_counts``).
+    ``privacy.estimation.confidence``).
     """
     roster, slots = read_roster(settings, grouped=False), estimate.slots(settings.grid)
     if roster is None or slots is None or estimate.start is None or estimate.epsilon is None:
@@ -274,11 +271,8 @@ def _drawn(
         memory = begin_memory(settings, store)
 
         def draw() -> NoisyBlock:
-            noisy = release_counts_at(
-                counts, held.query.scale, start=window.start, stop=window.stop, missing_state=filled
-            )
-            nothing = np.zeros(len(noisy.table), dtype=np.int64)
-            return NoisyBlock(held.query.roster.shard_keys(0, 1), nothing, noisy.table)
+            noisy = release_counts(counts, held.query.scale, slots=len(window), missing_state=filled)
+            return NoisyBlock(held.query.roster.shard_keys(0, 1), np.zeros(len(noisy), dtype=np.int64), noisy)
 
         (record,) = store.publish(held, [BlockToPublish(window, 0, draw)])
         memory.note(store, before.domain.name, newest_of(held, [record]))  # before anything follows from it

@@ -34,7 +34,6 @@ from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.lower_bounds import lower_bound
 from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.belief_checks import pooled_rhythm
-from ...privacy.estimation.diagnosis import diagnose, outside
 from ...privacy.estimation.per_series import (
     PSEUDO_VISITS,
     Contractions,
@@ -43,7 +42,13 @@ from ...privacy.estimation.per_series import (
     rank_of,
 )
 from ...privacy.estimation.regimes import contractions_by_kind
-from ...privacy.estimation.transition_counts import EstimationError, TransitionCounts, chain_from_counts
+from ...privacy.estimation.transition_counts import (
+    EstimationError,
+    TransitionCounts,
+    chain_from_counts,
+    diagnose,
+    outside,
+)
 from ...privacy.models.classes import FiniteClass, MixingBounds
 from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain

@@ -5,13 +5,13 @@ ledger needs none of them. The quilts of the whole account are never above any o
 
 - [SC17] 3.7 and [SWC17] 4.4, sums: the rule is subadditive. Take on each side the nearer of two ends: its influence is
   the larger of the two, its mass at most that of either.
-- [SC17] 3.1, adjacent segments A, B: for a slot of A take the end that is best for A alone; where that is "no end",
-  take the end at the first slot of B, which costs no more mass than all of A on this side, plus at most e(X_T3 | X_T2).
-  Likewise for a slot of B. Where slots lie between, their secrets are not covered by the theorem but by the ledger, and
-  the numbers must not be compared.
-- [SC17] 3.3: the two-sided quilt (a, b) of the worst slot of the denser segment, if it lies in its window, costs
-  (a + b - 1) d plus its influence there. Placed at any slot at all it has at most one of the windows inside, as the gap
-  is longer than a + b - 1, and so costs no more.
+- [SC17] 3.1, adjacent segments, for any number of them: for a slot of A take the ends that are best for A alone; where
+  one is "no end", take the end at the first slot of the next segment, which costs no more mass than all of A on this
+  side, plus at most e(X_T3 | X_T2). Where slots lie between, their secrets are not covered by the theorem but by the
+  ledger, and the numbers must not be compared.
+- [SC17] 3.3, for any number of segments: the two-sided quilt (a, b) of the worst slot of the densest segment, if it
+  lies in its window, costs (a + b - 1) d plus its influence there. Placed at any slot at all it has slots of at most
+  one of the windows inside, as every gap is longer than a + b - 1, and so costs no more.
 - [SC17] 3.6: eA + eB + 2E is no less than eA + eB.
 - [BHGKM] 6.2: the quilt of the smallest b_l has the largest a_l, and serves all charges at once, wherever they lie.
 """
@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 from ..models.belief import Belief
@@ -61,16 +62,16 @@ class _Silent(Exception):  # noqa: N818 - what a theorem is
 
 @dataclass(frozen=True, slots=True)
 class _Segments:
-    """Two windows one after the other, and what the charges of each lose alone."""
+    """Windows one after the other, and what the charges of each lose alone."""
 
-    windows: tuple[tuple[int, int], tuple[int, int]]
-    worst: tuple[WorstQuilt, WorstQuilt]
-    releases: tuple[int, int]
+    windows: list[tuple[int, int]]
+    worst: list[WorstQuilt]
+    releases: list[int]
 
     @property
-    def gap(self) -> int:
-        """Slots from the last of the first window to the first of the second."""
-        return self.windows[1][0] - self.windows[0][1] + 1
+    def gaps(self) -> list[int]:
+        """Slots from the last of a window to the first of the next."""
+        return [after[0] - before[1] + 1 for before, after in pairwise(self.windows)]
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,14 @@ class _Account:
 
     @cached_property
     def segments(self) -> _Segments:
-        """The two segments that some theorems are about; a `_Silent` where the charges are none."""
-        if len(self.windows) != 2:  # noqa: PLR2004 - the theorems are about two segments
-            raise _Silent(f"it is about two segments, and there are {len(self.windows)} different windows")
-        first, second = self.windows
-        if second[0] < first[1]:
-            raise _Silent(f"the windows {list(first)} and {list(second)} share slots")
+        """The segments that some theorems are about; a `_Silent` where the charges are none."""
+        if len(self.windows) < 2:  # noqa: PLR2004 - segments come one after the other
+            raise _Silent(f"it is about several segments, and there are {len(self.windows)} different windows")
+        for first, second in pairwise(self.windows):
+            if second[0] < first[1]:
+                raise _Silent(f"the windows {list(first)} and {list(second)} share slots")
         groups = [[span for span in self.spans if span[:2] == window] for window in self.windows]
-        worst = [self.alone(group) for group in groups]
-        return _Segments((first, second), (worst[0], worst[1]), (len(groups[0]), len(groups[1])))
+        return _Segments(self.windows, [self.alone(group) for group in groups], [len(group) for group in groups])
 
     def edges(self, lag: int) -> tuple[float, float]:
         """The largest influence over pairs and beliefs on the slot ``lag`` later, and on the slot ``lag`` earlier.
@@ -144,19 +144,22 @@ def _same_quilts(account: _Account) -> float:
 
 
 def _adjacent(account: _Account) -> float:
-    """max(min(eA + eB, eA + e(X_T3 | X_T2)), min(eA + eB, eB + e(X_T2 | X_T3))).
+    """The largest over A of eA + min(sum of e behind, e(X_T3 | X_T2)) + min(sum of e before, e(X_T1 | X_T2)).
 
-    T2 is the last slot of A, T3 the first of B: given all of A and its output, the second output sees the secret
-    through X_T3 alone, whose law is a mixture of those given X_T2; likewise backwards. The sum holds for any mechanism,
-    too: P(oB | X_T2) is a mixture over X_T3 of P(oB | X_T3), whose values lie within e^eB of each other.
+    T2 is a last slot of A, T3 the next one: given all of A and its output, the outputs behind see the secret through
+    X_T3 alone, whose law is a mixture of those given X_T2; likewise backwards. The sum holds for any mechanism, too:
+    P(oB | X_T2) is a mixture over X_T3 of P(oB | X_T3), whose values lie within e^eB of each other.
     """
     segments = account.segments
-    if segments.gap > 1:
+    between = sum(gap - 1 for gap in segments.gaps)
+    if between:
         raise _Silent(
-            f"{segments.gap - 1} slots lie between the windows; their secrets are in the account and not in the theorem"
+            f"{between} slots lie between the windows; their secrets are in the account and not in the theorem"
         )
-    (first, second), (ahead, back) = (one.loss for one in segments.worst), account.edges(segments.gap)
-    return max(min(first + second, first + ahead), min(first + second, second + back))
+    losses, (ahead, back) = [one.loss for one in segments.worst], account.edges(1)
+    behind = [math.fsum(losses[at + 1 :]) for at in range(len(losses))]
+    before = [math.fsum(losses[:at]) for at in range(len(losses))]
+    return max(own + min(past, back) + min(rest, ahead) for own, past, rest in zip(losses, before, behind, strict=True))
 
 
 def _kept(pricer: Quilts) -> SidedInfluence:
@@ -165,11 +168,11 @@ def _kept(pricer: Quilts) -> SidedInfluence:
 
 
 def _distant(account: _Account) -> float:
-    """The larger epsilon: the quilt of the denser window, placed at any slot, holds slots of at most one of them."""
+    """The largest epsilon: the quilt of the densest window, placed at any slot, holds slots of at most one of them."""
     segments, pricers = account.segments, account.pricers
     if len(pricers) > 1 or len(pricers[0].rows) != 1 or pricers[0].tables.pairs:
         raise _Silent("it is about MQMApprox, and the belief is not one of mixing bounds")
-    if segments.releases != (1, 1):
+    if max(segments.releases) > 1:
         raise _Silent("a window was released more than once")
     for (start, stop), worst in zip(segments.windows, segments.worst, strict=True):
         quilt, slot = worst.quilt or Quilt(None, None), worst.slot or 0
@@ -178,10 +181,9 @@ def _distant(account: _Account) -> float:
         if slot - (quilt.left or 0) < start or slot + (quilt.right or 0) >= stop:
             raise _Silent("the quilt of the worst slot leaves its window")
     longer = max(stop - start for start, stop in segments.windows)
-    if segments.gap - 1 < longer:
-        raise _Silent(
-            f"it needs a gap at least as long as the longer segment, {longer} slots, but the gap is {segments.gap - 1}"
-        )
+    gap = min(segments.gaps) - 1
+    if gap < longer:
+        raise _Silent(f"it needs gaps at least as long as the longest segment, {longer} slots, but the gap is {gap}")
     return max(one.loss for one in segments.worst)
 
 
@@ -192,7 +194,9 @@ def _product(account: _Account) -> float:
     bounds E, whatever the start.
     """
     segments = account.segments
-    divergence = account.edges(segments.gap)[0]
+    if len(segments.windows) > 2:  # noqa: PLR2004 - two meet in X_T2 and X_T3 only
+        raise _Silent(f"it is about two segments, and there are {len(segments.windows)} different windows")
+    divergence = account.edges(segments.gaps[0])[0]
     if not math.isfinite(divergence):
         raise _Silent("some state cannot follow another after the gap")
     return sum(one.loss for one in segments.worst) + 2 * divergence

@@ -1,4 +1,4 @@
-"""A confidence class: every chain that a history does not contradict, at a stated level.
+"""A confidence class: every chain that a history, or a noisy count of one, does not contradict at a stated level.
 
 >>> import numpy as np
 >>> known = confidence_class(np.array([[90_000, 10_000], [10_000, 40_000]]), level=0.95)
@@ -30,11 +30,11 @@ so M_n(q) <= 1. One more transition to y multiplies M_n(p) by q / p, which is at
 c, and, the other way round, fall with n - c. That is what makes counts that are only known up to noise usable: the
 lower end at the least c and the largest n - c is below the lower end at the true ones.
 
-*What holds for every member.* The region is an interval chain: all stochastic matrices P with L <= P <= U, entry by
-entry. Its rows are chosen freely of each other, and that makes both questions that the noise asks answerable: how rare
-can a state be, and how slowly can a member mix?
+*What holds for every member.* The region is all stochastic matrices P with L <= P <= U, entry by entry. Its rows are
+chosen freely of each other, and that makes both questions that the noise asks answerable: how rare can a state be, and
+how slowly can a member mix?
 
->>> both = IntervalChain(np.array([[0.8, 0.0], [0.3, 0.5]]), np.array([[1.0, 0.2], [0.5, 0.7]]))
+>>> both = ConfidenceClass(np.array([[0.8, 0.0], [0.3, 0.5]]), np.array([[1.0, 0.2], [0.5, 0.7]]), 0.95)
 >>> low, high = both.stationary_bounds()
 >>> low.round(4).tolist(), high.round(4).tolist()
 ([0.6, 0.0], [1.0, 0.4])
@@ -57,230 +57,79 @@ With pi >= a on the one side, and Var_pi(f) <= sum_x pi(x) (f(x) - c)^2 <= sum_x
 pi <= b on the other, the gap of every member is at least the second eigenvalue of the pencil (Laplacian of the weights
 W(y, z) = sum_x a(x) L(x, y) L(x, z) / m_x, diag(b)): c is the mean of f under b. P* P and P P* have the same
 eigenvalues, so this is the gap that ``MixingBounds`` calls multiplicative.
+
+*Noisy counts* are how a model is learnt from the very series that it is to protect. A chain read off protected series
+makes quilt and noise functions of their secrets, and no ledger can say what that costs (theory section 7, item 5). A
+noisy table of transitions is a release like any other: it is charged, and what is computed from it costs nothing more.
+
+>>> table = np.array([[[90_000, 10_000], [10_000, 40_000]]])
+>>> history = TransitionCounts(("m1",), table, np.array([[110_000, 60_000]]))
+>>> noisy = release_counts(history, Fraction(80), slots=170_000)  # charged 4 / 80 a slot, before it is used
+>>> noisy_class(noisy, Fraction(80), level=0.95).bounds().gap > 0.1
+True
+
+Let one cell of one series, in slot t, change from x to x', and everything else stay. Only the transitions that begin or
+end there change: (u, x) becomes (u, x') where u is the state of a present cell in slot t - 1, and (x, v) becomes
+(x', v) where v is that of one in slot t + 1. Each lowers one entry of the table by one and raises another by one, so
+the table, of one series or summed over many, moves by at most 4 in L1 (by 2 at the end of a run). Noise of scale l in
+every entry then loses 4 / l per slot, and the ledger's rule applies with that density over the slots of the history, as
+for a histogram (theory sections 1 and 4). It is needed that *which* cells are present stays the same when a state
+changes. Where missing is a state of its own, that is so only if every slot of the window is counted: from the first
+present cell to the last would let one cell decide how many others count, and the table could move by as many
+transitions as the window has. ``missing_state`` says so and refuses such counts.
+
+What the release costs depends on the belief, and the belief is what is to be learnt. It is charged under bounds that
+are defended without the data; group privacy over the whole history needs none.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..models.classes import MAX_PI_MIN, BinaryInterval, MixingBounds
-from ..models.markov_chain import FloatArray, MarkovChain, check_chain, frozen
-from ..validation import number
+from ..mechanisms.discrete_laplace import DiscreteLaplace, checked_level
+from ..mechanisms.sampling import Entropy
+from ..models.classes import MAX_PI_MIN, MixingBounds
+from ..models.markov_chain import FloatArray, frozen
+from ..validation import a_slot, instance
+from .drift import noise_log_moments
 from .transition_counts import EstimationError, TransitionCounts, name_states, table_of
 
-_HALVINGS = 80  # leaves 2**-80 of the posterior mean, given away outward
-_SLACK = 2.0**-40  # relative error allowed to the special functions, given away outward
-_SHOWN = 3
+SENSITIVITY = 4
+"""L1 sensitivity of a table of transitions to one cell."""
 
 _ULP = 2.0**-52
-_ROUNDS = 100
-_ROOM = 1e-9  # how far the ends of a row may miss a sum of 1 by rounding
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ConfidenceClass:
-    """All chains whose transition probabilities lie in a simultaneous confidence region.
-
-    Attributes:
-        level: Probability with which the region holds the chain of the history.
-        floor: A lower bound of every transition probability that was assumed, not found; 0 for none.
-        members: The chains of the region.
-        basis: What the level rests on, one sentence for the record.
-    """
-
-    level: float
-    floor: float
-    members: IntervalChain
-    basis: str
-
-    @property
-    def lower(self) -> FloatArray:
-        """Lower ends of the transition probabilities, shape (k, k)."""
-        return self.members.lower
-
-    @property
-    def upper(self) -> FloatArray:
-        """Upper ends, shape (k, k)."""
-        return self.members.upper
-
-    @property
-    def row_widths(self) -> FloatArray:
-        """How well each row is known: the width of its widest interval, shape (k,); 1 for a row nothing is known of."""
-        return frozen((self.upper - self.lower).max(axis=1))
-
-    def contains(self, chain: MarkovChain) -> bool:
-        """Whether a chain lies in the region; its initial distribution does not matter."""
-        check_chain("chain", chain)
-        return self.members.contains(chain)
-
-    def binary(self) -> BinaryInterval:
-        """The region itself as a belief, for two states; tighter than its mixing bounds.
-
-        Raises:
-            EstimationError: there are not two states.
-        """
-        if self.members.states != 2:  # noqa: PLR2004 - binary means two
-            raise EstimationError(
-                f"the chains have {self.members.states} states, and a BinaryInterval holds chains of 2: use bounds()"
-            )
-        (low_0, low_1), (high_0, high_1) = np.diag(self.lower).tolist(), np.diag(self.upper).tolist()
-        return BinaryInterval((low_0, high_0), (low_1, high_1))
-
-    def bounds(self) -> MixingBounds:
-        """Mixing bounds that hold for every member, as a belief for calibration and ledger.
-
-        pi_min is the least stationary probability of any state over all members (the floor of the rarest state), the
-        gap the bound of `IntervalChain.gap_bound` on the gap of P P*.
-
-        Raises:
-            EstimationError: some member has a state of probability 0, or no gap above 0 can be shown. The message says
-                which states, and the next step.
-        """
-        ends = self.members.stationary_bounds()
-        gap = self.members.gap_bound(ends)
-        absent = np.flatnonzero(ends[0] <= 0)
-        if absent.size or gap <= 0:
-            what = "their gap has no bound above 0"
-            if absent.size:
-                unseen = name_states(absent.tolist(), None)
-                what = f"pi_min has no bound above 0: some have states that are never visited, {unseen}"
-            vague = np.argsort(-self.row_widths, kind="stable")[:_SHOWN]
-            raise EstimationError(
-                f"of the chains that the history allows at level {self.level:g}, {what}. The rows known least are "
-                f"those of the states {name_states(vague.tolist(), None)}: give more history, merge rare bins, or "
-                "state a floor for every transition probability that you can defend (floor)"
-            )
-        return MixingBounds(pi_min=min(MAX_PI_MIN, float(ends[0].min())), gap=gap, kind="multiplicative")
-
-
-def confidence_class(
-    counts: TransitionCounts | ArrayLike, level: float = 0.95, *, floor: float = 0.0
-) -> ConfidenceClass:
-    """The class of all chains that pooled transition counts allow at a level; proof of coverage in the module.
-
-    Args:
-        counts: Transitions, shape (k, k), or per series, which are pooled.
-        level: Probability of holding the true chain, between 0 and 1.
-        floor: A lower bound of every transition probability, from 0 to below 1/k. It is an assumption, and says so.
-
-    Raises:
-        EstimationError: If the counts, the level or the floor are out of range, or the counts contradict the floor.
-    """
-    table = counts.pooled() if isinstance(counts, TransitionCounts) else table_of(counts)
-    return class_between(table, table, level, level, floor=floor)
-
-
-def class_between(
-    least: NDArray[np.int64],
-    most: NDArray[np.int64],
-    level: float,
-    sampling_level: float,
-    *,
-    rests: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    floor: float = 0.0,
-) -> ConfidenceClass:
-    """The class for counts that are known to lie between two tables.
-
-    Args:
-        least: At most the true counts, shape (k, k).
-        most: At least the true counts.
-        level: The level of the whole, for the record.
-        sampling_level: The level left for the region, given that the counts lie between the tables.
-        rests: Ends of the number of transitions from x to states other than y, each of shape (k, k); the sums over the
-            tables where left out.
-        floor: See `confidence_class`.
-    """
-    least = table_of(least)
-    k = len(least)
-    for name, value in (("level", level), ("sampling_level", sampling_level)):
-        if not 0 < number(name, value, "0.95 is the usual one") < 1:
-            raise EstimationError(f"{name}: {value} is not strictly between 0 and 1: 0.95 is the usual one")
-    if not 0 <= number("floor", floor, "give a least transition probability, or 0 for none") < 1 / k:
-        raise EstimationError(f"floor: {floor} is outside 0 to 1/k = {1 / k:.6g}: give a smaller one, or 0 for none")
-    rest = tuple(table.sum(axis=1, keepdims=True) - table for table in (least, most)) if rests is None else rests
-    cells = k if k <= 2 else k * k  # noqa: PLR2004 - the two entries of a row of two are one unknown
-    threshold = math.log(cells / (1 - sampling_level))
-    low = mixture_ends(least, rest[1], threshold)[0]
-    high = mixture_ends(most, rest[0], threshold)[1]
-    low, high = np.maximum(low, floor), np.minimum(high, 1 - (k - 1) * floor)
-    if (low > high).any() or (high.sum(axis=1) < 1).any() or (low.sum(axis=1) > 1).any():
-        raise EstimationError(
-            f"floor: {floor} is contradicted by the counts at level {level:g}: a transition is rarer than that, "
-            "give a smaller floor"
-        )
-    assumed = f", and every transition probability at least {floor:g} by assumption" if floor else ""
-    return ConfidenceClass(
-        level=level,
-        floor=floor,
-        members=IntervalChain(low, high),
-        basis=(
-            f"every chain that the transition counts of a history allow at level {float(level)!r}, whatever its length "
-            f"and start, if all its series follow one chain and are independent{assumed}"
-        ),
-    )
-
-
-def mixture_ends(hits: NDArray[np.int64], misses: NDArray[np.int64], threshold: float) -> tuple[FloatArray, FloatArray]:
-    """Ends of {p: log M(p) <= threshold} for the Beta(1/2, 1/2) mixture; bisection, rounded outward.
-
-    Args:
-        hits: Transitions that went there, any shape.
-        misses: Transitions that went elsewhere, same shape.
-        threshold: log(1 / a) for an interval of error a.
-
-    Returns:
-        Lower and upper ends, same shape.
-    """
-    from scipy import special  # noqa: PLC0415 - a sixth of a second that only estimates need
-
-    c, m = hits.astype(np.float64), misses.astype(np.float64)
-    mixture = special.betaln(c + 0.5, m + 0.5) - math.log(math.pi)
-    needed = mixture - threshold - _SLACK * (1 + np.abs(mixture))
-
-    mean = (c + 0.5) / (c + m + 1)
-    near, far = np.stack([mean, mean]), np.stack([np.zeros_like(mean), np.ones_like(mean)])
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
-        inside = special.xlogy(c, middle) + special.xlog1py(m, -middle) >= needed
-        near, far = np.where(inside, middle, near), np.where(inside, far, middle)
-    # without hits, or misses, the likelihood rises all the way to the end
-    return np.where(c == 0, 0.0, far[0]), np.where(m == 0, 1.0, far[1])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class IntervalChain:
-    """All stochastic matrices P with lower <= P <= upper.
+    """All stochastic matrices P with lower <= P <= upper: the chains of a simultaneous confidence region.
 
     The ends are tightened to what the sums of the rows allow: no entry is above 1 less the other lower ends of its row,
     or below 1 less the other upper ends.
 
     Raises:
-        ValueError: If the shapes or ends do not fit, or some row has no member.
+        EstimationError: If the ends are none, or some row has no member.
     """
 
     lower: FloatArray  # L, shape (k, k), entries in [0, 1]
     upper: FloatArray  # U, the same shape, at least L
+    level: float  # probability with which the region holds the chain of the history
 
     def __post_init__(self) -> None:
-        low, high = np.array(self.lower, dtype=np.float64), np.array(self.upper, dtype=np.float64)
-        square = low.ndim == 2 and low.shape[0] == low.shape[1] and low.size > 0  # noqa: PLR2004 - a matrix has two axes
-        if not square or low.shape != high.shape:
-            raise ValueError(f"lower and upper have shapes {low.shape} and {high.shape}, but must both be (k, k)")
-        if not ((low >= 0) & (low <= high) & (high <= 1)).all():
-            raise ValueError("lower and upper: some entry has not 0 <= lower <= upper <= 1: check the ends")
-        empty = (low.sum(axis=1) > 1 + _ROOM) | (high.sum(axis=1) < 1 - _ROOM)
-        if empty.any():
-            row = int(np.flatnonzero(empty)[0])
-            raise ValueError(
-                f"row {row}: lower sums to {low[row].sum():.6g} and upper to {high[row].sum():.6g}, but 1 must lie "
-                "between: the ends contradict each other"
-            )
+        low, high = self.lower, self.upper
         others_low = low.sum(axis=1, keepdims=True) - low
         others_high = high.sum(axis=1, keepdims=True) - high
+        room = 1e-9  # how far the ends of a row may miss a sum of 1 by rounding
+        fits = (
+            (low >= 0) & (low <= high) & (high <= 1) & (others_low + low <= 1 + room) & (others_high + high >= 1 - room)
+        )
+        if not fits.all():
+            raise EstimationError("lower and upper: some row has no member: give ends between which 1 lies")
         margin = 2 * len(low) * _ULP  # the sums were rounded
         tight_low = np.clip(1 - others_high - margin, low, high)
         tight_high = np.clip(1 - others_low + margin, low, high)
@@ -292,11 +141,31 @@ class IntervalChain:
         """Number of states k."""
         return len(self.lower)
 
-    def contains(self, chain: MarkovChain) -> bool:
-        """Whether every transition probability lies between its ends."""
-        if chain.states != self.states:
-            return False
-        return bool(((chain.transition >= self.lower) & (chain.transition <= self.upper)).all())
+    def bounds(self) -> MixingBounds:
+        """Mixing bounds that hold for every member, as a belief for calibration and ledger.
+
+        pi_min is the least stationary probability of any state over all members (the floor of the rarest state), the
+        gap the bound of `gap_bound` on the gap of P P*.
+
+        Raises:
+            EstimationError: some member has a state of probability 0, or no gap above 0 can be shown. The message says
+                which states, and the next step.
+        """
+        ends = self.stationary_bounds()
+        gap = self.gap_bound(ends)
+        absent = np.flatnonzero(ends[0] <= 0)
+        if absent.size or gap <= 0:
+            what = "their gap has no bound above 0"
+            if absent.size:
+                unseen = name_states(absent.tolist())
+                what = f"pi_min has no bound above 0: some have states that are never visited, {unseen}"
+            # by the width of a row's widest interval
+            vague = np.argsort(-(self.upper - self.lower).max(axis=1), kind="stable")[:3]
+            raise EstimationError(
+                f"of the chains that the history allows at level {self.level:g}, {what}. The rows known least are "
+                f"those of the states {name_states(vague.tolist())}: give more history, or merge rare bins"
+            )
+        return MixingBounds(pi_min=min(MAX_PI_MIN, float(ends[0].min())), gap=gap, kind="multiplicative")
 
     def cheapest(self, costs: FloatArray) -> FloatArray:
         """Rows p with the least sum of p times costs, shape (k, k): all that is free goes to the cheapest states."""
@@ -320,15 +189,11 @@ class IntervalChain:
         high = np.minimum(high, 1 - (low.sum() - low) + margin)
         return frozen(np.minimum(low, high)), frozen(high)
 
-    def gap_bound(self, bounds: tuple[FloatArray, FloatArray] | None = None) -> float:
-        """A number that the gap of P P* is at least, for every member; 0 where nothing better is known.
-
-        Args:
-            bounds: What ``stationary_bounds`` gave, if it is known already.
-        """
+    def gap_bound(self, bounds: tuple[FloatArray, FloatArray]) -> float:
+        """A number that the gap of P P* is at least for every member, given `stationary_bounds`; 0 if none is known."""
         if self.states == 1:
             return 1.0
-        low, high = self.stationary_bounds() if bounds is None else bounds
+        low, high = bounds
         if not (high > 0).all():
             return 0.0
         mass = self.lower.sum(axis=1)
@@ -345,11 +210,11 @@ class IntervalChain:
     def _least_mean(self, reward: FloatArray) -> float:
         """A bound from below on the mean reward under every stationary distribution of every member; best of a search.
 
-        Policy iteration; every round's h gives a bound, whatever becomes of the search.
+        Policy iteration of 100 rounds at most; every round's h gives a bound, whatever becomes of the search.
         """
         best = float(reward.min())
         h: FloatArray = np.zeros(self.states)
-        for _ in range(_ROUNDS):
+        for _ in range(100):
             rows = self.cheapest(h)
             gains = reward + (rows @ h - h)
             # rounding of the products and of the rows' sums, both of the size of h
@@ -370,3 +235,137 @@ class IntervalChain:
                 break
             h = solved.astype(np.float64)
         return best
+
+
+def confidence_class(counts: TransitionCounts | ArrayLike, level: float = 0.95) -> ConfidenceClass:
+    """The class of all chains that pooled transition counts allow at a level; proof of coverage in the module.
+
+    Args:
+        counts: Transitions, shape (k, k), or per series, which are pooled.
+        level: Probability of holding the true chain, between 0 and 1.
+
+    Raises:
+        EstimationError: If the counts are no table of transitions.
+    """
+    level = checked_level(level)
+    table = counts.pooled() if isinstance(counts, TransitionCounts) else table_of(counts)
+    rest = table.sum(axis=1, keepdims=True) - table
+    return _between((table, table), (rest, rest), 1 - level, level)
+
+
+def noisy_class(table: NDArray[np.int64], scale: Fraction, level: float = 0.95) -> ConfidenceClass:
+    """All chains that a released table allows, noise included.
+
+    Half of the error goes to the noise: with probability at least (1 + level) / 2, every entry's noise and, for every
+    entry, the sum of the noise of the others in its row are at most the half-widths used (union bound over 2 k**2
+    events). The true counts then lie between two tables, and as the ends of the region are monotone in the counts, the
+    region at the outer tables holds the region at the true counts, which has the other half of the error.
+
+    Args:
+        table: What `release_counts` released, int64, shape (k, k); entries may be negative.
+        scale: Scale of the noise in every entry.
+        level: Probability of holding the true chain, over noise and history.
+    """
+    error, k = (1 - checked_level(level)) / 2, len(table)
+    own, others = (noise_half_width(scale, terms, error / (2 * k * k)) for terms in (1, k - 1))
+    rest = table.sum(axis=1, keepdims=True) - table
+    hits, misses = (
+        (np.maximum(middle - width, 0), np.maximum(middle + width, 0))
+        for middle, width in ((table, own), (rest, others))
+    )
+    return _between(hits, misses, error, level)
+
+
+def _between(
+    hits: tuple[NDArray[np.int64], NDArray[np.int64]],
+    misses: tuple[NDArray[np.int64], NDArray[np.int64]],
+    error: float,
+    level: float,
+) -> ConfidenceClass:
+    """The class at an error, where transitions from x to y, and from x to others, lie between two tables each."""
+    k = len(hits[0])
+    cells = k if k <= 2 else k * k  # noqa: PLR2004 - the two entries of a row of two are one unknown
+    threshold = math.log(cells / error)
+    low, high = mixture_ends(hits[0], misses[1], threshold)[0], mixture_ends(hits[1], misses[0], threshold)[1]
+    return ConfidenceClass(low, high, level)
+
+
+def mixture_ends(hits: NDArray[np.int64], misses: NDArray[np.int64], threshold: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of {p: log M(p) <= threshold} for the Beta(1/2, 1/2) mixture; bisection, rounded outward.
+
+    Args:
+        hits: Transitions that went there, any shape.
+        misses: Transitions that went elsewhere, same shape.
+        threshold: log(1 / a) for an interval of error a.
+
+    Returns:
+        Lower and upper ends, same shape.
+    """
+    from scipy import special  # noqa: PLC0415 - a sixth of a second that only estimates need
+
+    c, m = hits.astype(np.float64), misses.astype(np.float64)
+    mixture = special.betaln(c + 0.5, m + 0.5) - math.log(math.pi)
+    needed = mixture - threshold - 2.0**-40 * (1 + np.abs(mixture))  # what the special functions may be off by
+
+    mean = (c + 0.5) / (c + m + 1)
+    near, far = np.stack([mean, mean]), np.stack([np.zeros_like(mean), np.ones_like(mean)])
+    for _ in range(80):  # leaves 2**-80 of the posterior mean, given away outward
+        middle = (near + far) / 2
+        inside = special.xlogy(c, middle) + special.xlog1py(m, -middle) >= needed
+        near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+    # without hits, or misses, the likelihood rises all the way to the end
+    return np.where(c == 0, 0.0, far[0]), np.where(m == 0, 1.0, far[1])
+
+
+def release_counts(
+    counts: TransitionCounts,
+    scale: Fraction,
+    *,
+    slots: int,
+    missing_state: bool = False,
+    entropy: Entropy | None = None,
+) -> NDArray[np.int64]:
+    """Release the pooled transitions of a history with discrete Laplace noise: int64, shape (k, k).
+
+    The caller charges 4 / scale for each slot of the history first, and keeps the table on record: the same counts
+    released again are a second charge.
+
+    Args:
+        counts: Transitions of the series to learn from; which series they are is public.
+        scale: Scale of the noise in every entry.
+        slots: Slots that were counted.
+        missing_state: Whether a missing cell is a state of its own. Then every series must have been counted in every
+            slot, and the series must be those of a public roster, the silent ones included.
+        entropy: For tests only; the operating system's entropy where it is left out.
+
+    Raises:
+        EntropyError: The bit source is defective.
+        EstimationError: If ``missing_state`` is set and a series has more or fewer cells than there are slots, or gaps
+            between them. No name and no count is in the message.
+    """
+    instance("counts", counts, TransitionCounts)
+    slots = a_slot("slots", slots, "give the slots of the history", least=1)
+    cells, moves = counts.visits.sum(axis=1), counts.counts.sum(axis=(1, 2))
+    if missing_state and ((cells != slots) | (moves != slots - 1)).any():
+        raise EstimationError(
+            f"counts: a series was not counted in each of the {slots} slots, and where missing is a state its counts "
+            "then depend on where its first and last cells are: count the missing state from the first slot to the last"
+        )
+    return DiscreteLaplace(scale).draw((counts.states, counts.states), entropy) + counts.pooled()
+
+
+def noise_half_width(scale: Fraction, terms: int, error: float) -> int:
+    """A number that the absolute sum of independent noise passes with probability at most ``error``.
+
+    For one term the exact quantile. For n of them the smaller of n quantiles at error / n and Chernoff's bound:
+    P(|S| >= s) <= 2 exp(n log E e^{tZ} - t s) for every t below 1 / scale. Without terms it is 0.
+    """
+    if terms == 0:
+        return 0
+    # not by the level, which a small error leaves at 1
+    exact = terms * DiscreteLaplace(scale).passed_by(Fraction(error) / terms)
+    if terms == 1:
+        return exact
+    t = 1 / float(scale) * np.geomspace(1e-4, 0.9999, 400)
+    chernoff = float(((terms * noise_log_moments(scale, t) + np.log(2 / error)) / t).min())
+    return min(exact, int(np.ceil(chernoff)))

@@ -3,10 +3,10 @@
 >>> import numpy as np
 >>> belief = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 >>> rows = np.array([[8050, 2031], [7990, 2071]])  # two feeders of 30 homes, a week of half-hours each
->>> week = {"members": np.array([30, 30]), "slots": 336}
->>> drift_test(belief, rows, Fraction(87), np.array([10080, 10080]), **week).drifted
+>>> week = {"totals": np.array([10080, 10080]), "members": np.array([30, 30]), "slots": 336, "alpha": 1e-3}
+>>> drift_test(belief, rows, Fraction(87), **week).drifted
 False
->>> found = drift_test(belief, rows - [[900, -900]], Fraction(87), np.array([10080, 10080]), **week)
+>>> found = drift_test(belief, rows - [[900, -900]], Fraction(87), **week)
 >>> found.drifted, found.state, found.expected
 (True, 0, 0.8)
 
@@ -21,9 +21,8 @@ mixture of its members gives such counts.
 *False alarms.* For every state and side, Chernoff's bound on what was counted, with the exponential moments of the
 noise and of the worst chains of the belief (below): no normal approximation, so an alarm has probability at most
 ``alpha`` whatever the number of rows and slots, each of the 2 k tests having its part of it. The truth is somewhat
-below. If one looks again and again, each look has its alpha, and looks are not independent: give ``look``, and look
-number j spends alpha / (j (j + 1)) of it, so that all looks for ever have alpha together (the union bound needs no
-independence). Without it, alpha is that of one look.
+below. Who looks again and again gives look number j the share 1 / (j (j + 1)) of an alpha: all looks for ever have that
+alpha together (the union bound needs no independence).
 
 *How far a count of cells strays from its mean.* A released count of state y is the number of cells in y plus integer
 noise. Both are handled by exponential moments, which multiply where things are independent, and Chernoff's bound
@@ -32,9 +31,8 @@ P(C >= c) <= E exp(t C) / exp(t c) for any t > 0 (t < 0 for the other side): eve
 *Noise.* Of one noise term Z the tail itself is known, and that is better than its moment, which grows beyond all bounds
 as t nears 1 / scale. Let c(t) be the largest value of P(Z >= m) exp(t m). Given all the rest X, P(X + Z >= d) is at
 most c(t) exp(t (X - d)), so P(X + Z_1 + ... + Z_n >= d) <= c(t) E exp(t Z)^(n - 1) E exp(t (X - d)), for n = 1 up to
-t = 1 / scale. With r = exp(-1 / scale), P(Z >= m) is r^m / (1 + r) for m >= 0, where the largest value is at m = 0, and
-1 - r^(1 - m) / (1 + r) below, where setting the derivative to zero gives it: `noise_log_tails`. Where totals are public
-the noise may be conditioned on sum zero, and c(t) = 1 holds for either law: `public_noise_log_tails`.
+t = 1 / scale. Totals are public, and so the noise may be conditioned on sum zero; c(t) = 1 holds for either law:
+`noise_log_tails`.
 
 *One chain, every slot counted.* Write f for the indicator of y and E for the diagonal matrix exp(t f). Then
 E_q exp(t N) = q (E P)^(L - 1) E 1 for the number N of the first L slots in y, exactly: `chain_log_moments`.
@@ -82,20 +80,12 @@ from numpy.typing import NDArray
 
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
-from ..models.classes import MixingBounds, mixing_bounds, starts_stationary
+from ..models.classes import mixing_bounds, starts_stationary
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.serialisation import check_belief
 from ..validation import a_slot, as_array, number, whole
-from .confidence import ConfidenceClass
-from .transition_counts import EstimationError
 
 Ints = NDArray[np.int64]
-
-#: Exponents beyond this decide nothing and overflow.
-_MOST_TILT = 50.0
-
-#: Counts nearer to what is expected than this many standard deviations are not tried: they decide nothing.
-_NEAR = 2.0
 
 
 def noise_log_moments(scale: Fraction, t: FloatArray) -> FloatArray:
@@ -113,27 +103,15 @@ def noise_log_moments(scale: Fraction, t: FloatArray) -> FloatArray:
 def noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
     """Logarithm of A with P(X + Z_1 + ... + Z_draws >= d) <= A E exp(t (X - d)) for independent X, or mirrored.
 
+    Of one bin of histograms whose total is public. One of the terms has A = 1 under either law of noise: e^(tu)
+    P(Z >= u) is at most 1 for u <= 0, and for u > 0 because P(Z >= u) <= e^(-u / scale), also of noise conditioned on
+    sum zero, which is stochastically smaller in size (`ZeroSumLaplace`). The moments of the others are at most those of
+    independent noise, for the same reason.
+
     Args:
-        scale: Of each discrete Laplace term.
+        scale: Of each term.
         t: Exponents, above 0, or below 0 for P(... <= d). Beyond 1 / scale, and there for several draws, A is infinite.
         draws: Number of terms, at least 1.
-    """
-    rate = 1 / float(scale)
-    size, share = np.minimum(np.abs(t), rate), 1 / (1 + np.exp(-rate))  # share of P(Z >= 0)
-    # at m = -j the product is exp(-t j) (1 - (1 - share) r^j), j = 0 where the derivative vanishes for no j > 0
-    back = np.maximum(0.0, -np.log(size / ((size + rate) * (1 - share))) / rate)
-    found = -size * back + np.log1p(-(1 - share) * np.exp(-rate * back))
-    if draws > 1:
-        found = found + (draws - 1) * noise_log_moments(scale, t)
-    return np.where(np.abs(t) <= rate, found, np.inf)
-
-
-def public_noise_log_tails(scale: Fraction, t: FloatArray, draws: int) -> FloatArray:
-    """The same as `noise_log_tails` for one bin of histograms whose total is public: their noise may keep the total.
-
-    One of the terms has A = 1 under either law: e^(tu) P(Z >= u) is at most 1 for u <= 0, and for u > 0 because
-    P(Z >= u) <= e^(-u / scale), also of noise conditioned on sum zero, which is stochastically smaller in size
-    (`ZeroSumLaplace`). The moments of the others are at most those of independent noise, for the same reason.
     """
     found = (draws - 1) * noise_log_moments(scale, t) if draws > 1 else np.zeros(np.shape(t))
     return np.where(np.abs(t) <= 1 / float(scale), found, np.inf)
@@ -145,7 +123,7 @@ def log_growth(share: float | FloatArray, rho: float, t: FloatArray) -> FloatArr
     Args:
         share: p, the stationary probability of the state: an upper bound of it where t > 0, a lower one where t < 0.
         rho: The contraction of the chain per slot, or an upper bound of it, from 0 to 1.
-        t: Exponents, at most `_MOST_TILT` in size.
+        t: Exponents.
     """
     tilt = np.exp(t)
     entered, left = tilt * (rho + (1 - rho) * share), rho + (1 - rho) * (1 - share)
@@ -170,7 +148,7 @@ def chain_log_moments(
     Args:
         chain: P; its initial distribution is not used.
         state: y.
-        t: Exponents, shape (m,), at most `_MOST_TILT` in size.
+        t: Exponents, shape (m,).
         slots: L, at least 1.
         before: None for the stationary start; else the worst start, this many slots before the first that counts.
 
@@ -233,53 +211,29 @@ def _applied(step: FloatArray, times: int, start: FloatArray) -> tuple[FloatArra
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The outcome of one look.
+    """The outcome of one look."""
 
-    Attributes:
-        judged: Whether the belief could be judged at all.
-        drifted: Whether the released numbers contradict it.
-        state: The state that says so most clearly, or, without drift, the one that is furthest off. None where nothing
-            was judged.
-        share: Its share of the cells as released, noise included. NaN where nothing was judged, as for the next two.
-        expected: The nearest share that the belief allows.
-        z: Distance of the two in standard deviations of noise and sampling together, for the reader; it decides
-            nothing.
-        alpha: Probability of a false alarm that this look spent, at most.
-        reason: One sentence for the record.
-    """
-
-    judged: bool
-    drifted: bool
+    judged: bool  # whether the belief could be judged at all
+    drifted: bool  # whether the released numbers contradict it
+    # the state that says so most clearly, or, without drift, the one that is furthest off; None where nothing was
+    # judged
     state: int | None
-    share: float
-    expected: float
-    z: float
-    alpha: float
-    reason: str
-
-
-def spent_alpha(alpha: float, look: int | None) -> float:
-    """What a look may spend: alpha / (j (j + 1)) at look j, which sums to alpha over all looks; alpha for None."""
-    if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
-        raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
-    if look is None:
-        return float(alpha)
-    at = a_slot("look", look, "number the looks from 1", least=1)
-    return alpha / (at * (at + 1))
+    share: float  # its share of the cells as released, noise included; NaN where nothing was judged, as for the next
+    expected: float  # the nearest share that the belief allows
+    reason: str  # one sentence for the record
 
 
 def drift_test(
-    belief: Belief | ConfidenceClass,
+    belief: Belief,
     counts: Ints,
     scale: Fraction,
-    totals: Ints | None,
+    totals: Ints,
     *,
     members: Ints,
     slots: int,
     windows: int = 1,
     before: int = 0,
-    alpha: float = 1e-3,
-    look: int | None = None,
+    alpha: float,
 ) -> Drift:
     """Judge released histograms of one period against a belief.
 
@@ -289,46 +243,44 @@ def drift_test(
     Args:
         belief: The belief in force. A chain and lists of chains are judged by their own autocorrelation where all slots
             of a row are counted, and by pi and rho where some are missing; `MixingBounds` only by whether a state is
-            rarer than pi_min, `BinaryInterval` and `ConfidenceClass` by the ends of their stationary shares.
+            rarer than pi_min, `BinaryInterval` by the ends of its stationary shares.
         counts: Released counts, int64, shape (n, k).
         scale: Exact scale of the noise of one release.
-        totals: Public number of cells that each row counts, shape (n,), or None where it is not public.
+        totals: Public number of cells that each row counts, shape (n,).
         members: Series summed in each row, shape (n,).
         slots: Slots of the period.
         windows: Releases that each row is the sum of.
         before: Slots for which every series has run before the period, at least. Only beliefs without a stationary
             start use it: with 0 the worst start must be reckoned with, and small drifts of few slots are not seen.
         alpha: Probability of a false alarm, at most.
-        look: Number of the look, from 1, if one looks repeatedly; see the module.
 
     Raises:
-        ValueError: If shapes, types or ranges are wrong, or the belief has another number of states.
+        ValueError: If shapes or ranges are wrong, or the belief has another number of states.
     """
-    spent = spent_alpha(alpha, look)
+    if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
+        raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
     looked = _look_at(counts, scale, totals, members, slots, windows)
     try:
         null = _hypothesis(belief, looked.states, whole("before", before, "give the slots before it", least=0))
-    except (ChainError, EstimationError) as error:
-        return _unjudged(spent, str(error))
-    if looked.full + looked.partial == 0 or looked.cells <= 0:
-        return _unjudged(spent, "no cell was counted")
+    except ChainError as error:
+        return _unjudged(str(error))
+    if looked.cells <= 0:
+        return _unjudged("no cell was counted")
     if null.rho >= 1 and null.loose(looked)[0]:
         return _unjudged(
-            spent,
-            "cells are missing, or their number is not public, or the belief is a class, and P P* may be reducible: "
-            "rho is 1, and bounds nothing",
+            "cells are missing, or the belief is a class, and P P* may be reducible: rho is 1, and bounds nothing"
         )
     shares = looked.sums / looked.cells
     expected = np.clip(shares, null.low, null.high)
     distance = looked.sums - expected * looked.cells
     variance = null.variance(looked, expected)
     z = distance / np.sqrt(variance)
-    # log(1 / p) of each state's own side, 0 where it was not tried
+    # log(1 / p) of each state's own side; what is nearer than two standard deviations decides nothing, and is not tried
     evidence = np.zeros(looked.states)
-    for state in np.flatnonzero(np.abs(z) >= _NEAR).tolist():
+    for state in np.flatnonzero(np.abs(z) >= 2).tolist():  # noqa: PLR2004 - said above
         evidence[state] = _evidence(null, looked, state, *(float(one[state]) for one in (expected, distance, variance)))
     state = max(range(looked.states), key=lambda one: (evidence[one], abs(z[one]), -one))
-    drifted = bool(evidence[state] >= math.log(2 * looked.states / spent))
+    drifted = bool(evidence[state] >= math.log(2 * looked.states / alpha))
     what = "is more" if z[state] > 0 else "is less"
     return Drift(
         judged=True,
@@ -336,8 +288,6 @@ def drift_test(
         state=state,
         share=float(shares[state]),
         expected=float(expected[state]),
-        z=float(z[state]),
-        alpha=spent,
         reason=f"the share of state {state} {what} than any chain of the belief explains"
         if drifted
         else "the released shares do not contradict the belief; transitions are not seen in them",
@@ -346,11 +296,10 @@ def drift_test(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Look:
-    """Released rows, summed: all slots of ``full`` series, and at most ``partial_cells`` cells of ``partial`` ones."""
+    """Released rows, summed: all slots of ``full`` series, and ``partial_cells`` cells of ``partial`` ones."""
 
     sums: FloatArray
-    cells: float
-    public: bool
+    cells: int
     scale: Fraction
     draws: int
     slots: int
@@ -361,13 +310,6 @@ class _Look:
     @property
     def states(self) -> int:
         return len(self.sums)
-
-    def noise(self, t: FloatArray, share: float) -> FloatArray:
-        """Logarithm of what the noise adds, in one state's sum less ``share`` times the cells if these are noisy."""
-        if self.public:
-            return public_noise_log_tails(self.scale, t, self.draws)
-        others = self.draws * (self.states - 1) * noise_log_moments(self.scale, share * t)
-        return noise_log_tails(self.scale, (1 - share) * t, self.draws) + others
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -383,16 +325,13 @@ class _Hypothesis:
 
     def variance(self, looked: _Look, share: FloatArray) -> FloatArray:
         """Variance of sums less share times cells, shape (k,): an upper bound with a stationary start."""
-        spread = share * (1 - share)
         slow = (1 + self.rho) / (1 - self.rho) if self.rho < 1 else math.inf
-        single = looked.draws * DiscreteLaplace(looked.scale).std ** 2
-        noise = single if looked.public else single * ((1 - share) ** 2 + (looked.states - 1) * share**2)
         cells, _ = self.loose(looked)
-        sampled = cells * spread * slow if cells else np.zeros(looked.states)
+        sampled = cells * share * (1 - share) * slow if cells else np.zeros(looked.states)
         if self.chains and looked.full:
             each = [count_variance(chain, looked.slots) for chain in self.chains]
             sampled = sampled + looked.full * np.max(each, axis=0)
-        return sampled + noise
+        return sampled + looked.draws * DiscreteLaplace(looked.scale).std ** 2
 
     def log_moments(self, looked: _Look, state: int, t: FloatArray, share: float) -> FloatArray:
         """Logarithm of E exp(t (count - share cells)), at most, for the worst chains; all exponents have one sign."""
@@ -402,7 +341,7 @@ class _Hypothesis:
             found += looked.full * (np.max(each, axis=0) - t * share * looked.slots)
         cells, series = self.loose(looked)
         if cells:
-            # at least 0 by Jensen's inequality, so the most cells that there can be are the worst
+            # at least 0 by Jensen's inequality
             growth = log_growth(share, self.rho, t)
             found += cells * np.maximum(growth - t * share, 0) + series * log_start(growth, self.excess, t)
         return found
@@ -419,40 +358,28 @@ def _evidence(null: _Hypothesis, looked: _Look, state: int, share: float, distan
     rate = 1 / float(looked.scale)
     near = abs(distance) / variance * np.geomspace(0.05, 3, 30)
     t = np.append(near, rate * (1 - np.geomspace(1e-3, 0.9, 12)))
-    # only one draw bears the end of the range
-    most = rate if looked.draws == 1 and looked.public else 0.999 * rate
-    t = math.copysign(1, distance) * np.minimum(np.append(t, most), min(most, _MOST_TILT))
-    return max(0.0, -float((null.log_moments(looked, state, t, share) + looked.noise(t, share) - t * distance).min()))
+    most = rate if looked.draws == 1 else 0.999 * rate  # only one draw bears the end of the range
+    # exponents beyond 50 decide nothing and overflow
+    t = math.copysign(1, distance) * np.minimum(np.append(t, most), min(most, 50.0))
+    noise = noise_log_tails(looked.scale, t, looked.draws)
+    return max(0.0, -float((null.log_moments(looked, state, t, share) + noise - t * distance).min()))
 
 
-def _hypothesis(belief: Belief | ConfidenceClass, states: int, before: int) -> _Hypothesis:
-    if isinstance(belief, ConfidenceClass):
-        found, ends = belief.bounds(), belief.members.stationary_bounds()
-        return _any_start(ends[0], ends[1], found, before, states)
+def _hypothesis(belief: Belief, states: int, before: int) -> _Hypothesis:
     check_belief(belief)
     chains = () if belief.any_start else belief.members
     if not chains:
         found = mixing_bounds(belief)  # refuses what would divide by zero below
         if (shares := belief.stationary_range(states)) is not None:
-            return _any_start(*shares, found, before, states)
+            _same_states(len(shares[0]), states)
+            return _Hypothesis(*shares, found.rho, _excess(found.pi_min, found.rho, before), before)
         chains = belief.members
     _same_states(chains[0].states, states)
     shares = np.array([chain.stationary for chain in chains])
-    rho = max(chain.rho for chain in chains)
-    stationary = starts_stationary(belief)
-    return _Hypothesis(
-        shares.min(axis=0),
-        shares.max(axis=0),
-        rho,
-        0.0 if stationary else _excess(float(shares.min()), rho, before),
-        None if stationary else before,
-        chains,
-    )
-
-
-def _any_start(low: FloatArray, high: FloatArray, bounds: MixingBounds, before: int, states: int) -> _Hypothesis:
-    _same_states(len(low), states)
-    return _Hypothesis(low, high, bounds.rho, _excess(bounds.pi_min, bounds.rho, before), before)
+    low, high, rho = shares.min(axis=0), shares.max(axis=0), max(chain.rho for chain in chains)
+    if starts_stationary(belief):
+        return _Hypothesis(low, high, rho, 0.0, None, chains)
+    return _Hypothesis(low, high, rho, _excess(float(low.min()), rho, before), before, chains)
 
 
 def _excess(pi_min: float, rho: float, before: int) -> float:
@@ -468,61 +395,38 @@ def _same_states(believed: int, released: int) -> None:
         )
 
 
-def _unjudged(alpha: float, why: str) -> Drift:
+def _unjudged(why: str) -> Drift:
     """The outcome where nothing can be said."""
-    nothing = math.nan
     return Drift(
-        judged=False,
-        drifted=False,
-        state=None,
-        share=nothing,
-        expected=nothing,
-        z=nothing,
-        alpha=alpha,
-        reason=f"not judged: {why}",
+        judged=False, drifted=False, state=None, share=math.nan, expected=math.nan, reason=f"not judged: {why}"
     )
 
 
-def _look_at(counts: Ints, scale: Fraction, totals: Ints | None, members: Ints, slots: int, windows: int) -> _Look:
-    released = _check_released(counts, totals)
+def _look_at(counts: Ints, scale: Fraction, totals: Ints, members: Ints, slots: int, windows: int) -> _Look:
+    """The rows, summed; or an error that names no number of them."""
+    released, totals, members = as_array("counts", counts), as_array("totals", totals), as_array("members", members)
     DiscreteLaplace(scale)
-    rows = len(released)
     length = a_slot("slots", slots, "give the slots of the period", least=1)
     each = a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
-    members = as_array("members", members)
-    totals = None if totals is None else as_array("totals", totals)
-    if members.shape != (rows,) or not np.issubdtype(members.dtype, np.integer) or (members < 0).any():
-        raise ValueError(f"members: they must be {rows} whole numbers, none negative: one for each row of counts")
+    rows = released.shape[:1]
+    if released.dtype != np.int64 or released.ndim != 2 or not released.shape[1]:  # noqa: PLR2004 - rows and states
+        raise ValueError(
+            f"counts: the shape is {released.shape}, and must be (rows, states) of int64: pass released counts"
+        )
+    for name, values in (("totals", totals), ("members", members)):
+        if values.shape != rows or values.dtype.kind not in "iu" or (values < 0).any():
+            raise ValueError(f"{name}: they must be {len(released)} whole numbers, none negative: one for each row")
     most = members.astype(np.int64) * length
-    if totals is not None and (totals > most).any():
+    if (totals > most).any():
         raise ValueError("totals: a row counts more cells than members times slots: give slots of the whole period")
-    full = np.zeros(rows, dtype=np.bool_) if totals is None else totals == most
-    held = most if totals is None else totals
-    sums = released.sum(axis=0, dtype=np.float64)
+    full = totals == most
     return _Look(
-        sums=sums,
-        cells=float(sums.sum() if totals is None else totals.sum()),
-        public=totals is not None,
+        sums=released.sum(axis=0, dtype=np.float64),
+        cells=int(totals.sum()),
         scale=scale,
-        draws=rows * each,
+        draws=len(released) * each,
         slots=length,
         full=int(members[full].sum()),
         partial=int(members[~full].sum()),
-        partial_cells=int(held[~full].sum()),
+        partial_cells=int(totals[~full].sum()),
     )
-
-
-def _check_released(counts: Ints, totals: Ints | None) -> Ints:
-    """Released counts of shape (n, k) and their totals of shape (n,), or an error that names no number of them."""
-    counts = as_array("counts", counts)
-    totals = None if totals is None else as_array("totals", totals)
-    if counts.dtype != np.int64 or counts.ndim != 2 or counts.shape[1] == 0:  # noqa: PLR2004 - rows and states
-        raise ValueError(
-            f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (rows, states) and int64: pass "
-            "released counts"
-        )
-    if totals is not None and (
-        totals.shape != counts.shape[:1] or not np.issubdtype(totals.dtype, np.integer) or (totals < 0).any()
-    ):
-        raise ValueError(f"totals: they must be {len(counts)} whole numbers, none negative: one for each row of counts")
-    return counts

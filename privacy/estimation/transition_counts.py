@@ -1,29 +1,33 @@
-"""From counted transitions to a chain: what a history says about the belief.
+"""From counted transitions to a chain: what a history says about the belief, and what speaks against it.
 
 A transition is counted between two present cells of one series in adjacent slots; a gap cuts. Everything here is a
-function of the history it is given. A history of the very series that the chain is to protect makes the chain, the
-quilt and the noise functions of their secrets (theory section 7, item 5): take other series, or released rows.
+function of the history it is given, for whoever fits and not for publication. A history of the very series that the
+chain is to protect makes the chain, the quilt and the noise functions of their secrets (theory section 7, item 5): take
+other series, or released rows.
 
 >>> counts = TransitionCounts(("a",), np.array([[[90, 10], [9, 41]]]), np.array([[100, 51]]))
 >>> chain_from_counts(counts.pooled()).transition.tolist()
 [[0.9, 0.1], [0.18, 0.82]]
+>>> found = diagnose(counts.pooled())
+>>> found.irreducible, found.multiplicity, found.rarest_visits
+(True, 1, 51)
+>>> len(found.warnings())  # 51 visits are few
+1
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..models.classes import MixingBounds
+from ..models.dobrushin import DobrushinBounds
 from ..models.markov_chain import MarkovChain
 from ..validation import PrivacyError, as_array, as_list, instance, number, whole
-
-_MOST_STATES = 2**15  # of which one table takes 8 GB
-_CUBE = 3  # axes of the counts of several series: series, from, to
-_SHOWN = 8  # states named in one message
 
 
 class EstimationError(PrivacyError):
@@ -53,21 +57,24 @@ class TransitionCounts:
     def __post_init__(self) -> None:
         counts, visits = as_array("counts", self.counts), as_array("visits", self.visits)
         names = as_list("series", self.series, "names, one for each series")
-        if not all(isinstance(name, str) for name in names):
-            raise EstimationError("series: a name is no text: give one name per series")
-        if counts.dtype != np.int64 or visits.dtype != np.int64:
+        if not all(isinstance(name, str) for name in names) or len({*names}) != len(names) or len(names) != len(counts):
             raise EstimationError(
-                f"counts and visits: the types are {counts.dtype} and {visits.dtype}, and must be int64: count cells, "
-                "do not weigh them"
+                f"series: {len(names)} names for {len(counts)} tables: give a name to each, all different"
             )
-        if counts.ndim != _CUBE or counts.shape[1] != counts.shape[2] or visits.shape != counts.shape[:2]:
+        k = counts.shape[-1]
+        if (
+            counts.dtype != np.int64
+            or visits.dtype != np.int64
+            or (counts.shape, visits.shape)
+            != (
+                (len(names), k, k),
+                (len(names), k),
+            )
+        ):
             raise EstimationError(
-                f"counts and visits: the shapes are {counts.shape} and {visits.shape}, and must be (n, k, k) and (n, k)"
+                f"counts and visits: shapes and types are {counts.shape} of {counts.dtype} and {visits.shape} of "
+                f"{visits.dtype}, and must be (n, k, k) and (n, k) of int64: count cells, do not weigh them"
             )
-        if len(names) != counts.shape[0]:
-            raise EstimationError(f"series: {len(names)} names for {counts.shape[0]} tables: give one name per series")
-        if len(set(names)) != len(names):
-            raise EstimationError("series: a name occurs twice: add the counts of a series with merge")
         if (counts < 0).any() or (counts.sum(axis=2) > visits).any() or (counts.sum(axis=1) > visits).any():
             raise EstimationError(
                 "counts: a count is negative, or a state has more transitions than visits: every cell has at most one "
@@ -82,8 +89,9 @@ class TransitionCounts:
 
     @classmethod
     def empty(cls, states: int) -> TransitionCounts:
-        """Return the counts of no series over `states` states, the neutral element of `merge`."""
-        k = whole("states", states, "give the number of bins", least=1, most=_MOST_STATES)
+        """Return the counts of no series over `states` states, the neutral element of `merged`."""
+        # a table of the most states takes 8 GB
+        k = whole("states", states, "give the number of bins", least=1, most=2**15)
         return cls((), np.zeros((0, k, k), dtype=np.int64), np.zeros((0, k), dtype=np.int64))
 
     @classmethod
@@ -93,9 +101,7 @@ class TransitionCounts:
         Raises:
             EstimationError: there is no part, or the parts differ in their number of states.
         """
-        members = as_list("parts", parts, "TransitionCounts")
-        for part in members:
-            instance("parts", part, TransitionCounts)
+        members = list(parts)
         sizes = sorted({part.states for part in members})
         if len(sizes) != 1:
             raise EstimationError(f"parts: their numbers of states are {sizes}, and must be one: use the same bins")
@@ -109,15 +115,6 @@ class TransitionCounts:
             counts[rows] += part.counts
             visits[rows] += part.visits
         return cls(tuple(names), counts, visits)
-
-    def merge(self, other: TransitionCounts) -> TransitionCounts:
-        """Add two counts up, by the names of their series; commutative and associative.
-
-        Raises:
-            EstimationError: they differ in their number of states.
-        """
-        instance("other", other, TransitionCounts)
-        return TransitionCounts.merged((self, other))
 
     def subset(self, names: Iterable[str]) -> TransitionCounts:
         """Keep only the named series.
@@ -148,41 +145,24 @@ class TransitionCounts:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TransitionCounts):
             return NotImplemented
-        return (
-            self.series == other.series
-            and np.array_equal(self.counts, other.counts)
-            and np.array_equal(self.visits, other.visits)
-        )
+        pairs = (self.counts, other.counts), (self.visits, other.visits)
+        return self.series == other.series and all(np.array_equal(*pair) for pair in pairs)
 
-    def __hash__(self) -> int:
-        return hash((self.series, self.counts.tobytes(), self.visits.tobytes()))
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - a value with arrays
 
     def __repr__(self) -> str:
         return f"TransitionCounts(series={len(self.series)}, states={self.states})"
 
-    def __reduce__(self) -> tuple[type[TransitionCounts], tuple[object, ...]]:
-        # rebuilt by the constructor: a pickled array comes back writable
-        return TransitionCounts, (self.series, self.counts, self.visits)
 
-
-def chain_from_counts(
-    counts: ArrayLike,
-    smoothing: float = 0.0,
-    *,
-    floor: float = 0.0,
-    labels: Sequence[str] | None = None,
-) -> MarkovChain:
+def chain_from_counts(counts: ArrayLike, smoothing: float = 0.0, *, labels: Sequence[str] | None = None) -> MarkovChain:
     """Estimate a chain with a stationary start from pooled transition counts.
 
-    P(x, y) = (n(x, y) + smoothing) / (n(x, .) + k smoothing), and then, with a floor, (1 - k floor) P(x, y) + floor.
-
-    Smoothing and floor are assumptions, not data: both can give a rare state more weight than it has, and less noise
-    follows from that. With a floor every transition, and so every stationary probability, is at least the floor.
+    P(x, y) = (n(x, y) + smoothing) / (n(x, .) + k smoothing). Smoothing is an assumption, not data: it can give a rare
+    state more weight than it has, and less noise follows from that.
 
     Args:
         counts: transitions from x (row) to y (column), shape (k, k), not negative.
         smoothing: what is added to every cell of a row, 0 or more.
-        floor: least transition probability, from 0 to below 1/k.
         labels: what messages call the states; their numbers where left out.
 
     Returns:
@@ -194,54 +174,140 @@ def chain_from_counts(
     """
     counts = table_of(counts)
     k = len(counts)
-    smoothing = number("smoothing", smoothing, f"1/k = {1 / k:.3g} is a mild choice")
-    floor = number("floor", floor, "give a least transition probability, or 0 for none")
+    advice = f"1/k = {1 / k:.3g} is a mild choice"
+    smoothing = number("smoothing", smoothing, advice)
     if not (math.isfinite(smoothing) and smoothing >= 0):
-        raise EstimationError(f"smoothing: {smoothing} is negative or not finite: 1/k = {1 / k:.3g} is a mild choice")
-    if not 0 <= floor < 1 / k:
-        raise EstimationError(
-            f"floor: {floor} is outside 0 to 1/k = {1 / k:.6g}: the entries of a row must leave room for each other"
-        )
-    left = counts.sum(axis=1)
+        raise EstimationError(f"smoothing: {smoothing} is negative or not finite: {advice}")
+    left, entered = counts.sum(axis=1), counts.sum(axis=0)
     if smoothing == 0 and (left == 0).any():
-        raise EstimationError(_unknown_rows(counts, labels))
-    transition = (counts + smoothing) / (left + k * smoothing)[:, np.newaxis]
-    return MarkovChain((1 - k * floor) * transition + floor if floor else transition)
-
-
-def visited_states(counts: ArrayLike) -> NDArray[np.intp]:
-    """Return the states v that a transition leaves or enters, ascending; `counts[np.ix_(v, v)]` is their table."""
-    counts = table_of(counts)
-    return np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
+        reasons = (
+            ("never visited", np.flatnonzero((left == 0) & (entered == 0))),
+            ("visited but never left", np.flatnonzero((left == 0) & (entered > 0))),
+        )
+        said = "; ".join(f"{why}: {name_states(states.tolist(), labels)}" for why, states in reasons if states.size)
+        raise EstimationError(
+            f"counts: the history does not say where some of its {k} states lead ({said}): merge these bins with their "
+            "neighbours, put labels under another one, as 'other', or smooth the counts"
+        )
+    return MarkovChain((counts + smoothing) / (left + k * smoothing)[:, np.newaxis])
 
 
 def table_of(counts: ArrayLike) -> NDArray[np.int64]:
     """Return a table of shape (k, k) of whole numbers, none negative, or raise `EstimationError`."""
     counts = as_array("counts", counts)
-    if counts.ndim != _CUBE - 1 or counts.shape[0] != counts.shape[1] or counts.shape[0] == 0:
-        raise EstimationError(f"counts: the shape is {counts.shape}, and must be (k, k) with k at least 1")
-    if not np.issubdtype(counts.dtype, np.integer):
-        raise EstimationError(f"counts: the type is {counts.dtype}, and must be of integers: count transitions")
-    if (counts < 0).any():
-        raise EstimationError("counts: a count is negative: pass transition counts")
+    if counts.shape != counts.shape[:1] * 2 or not counts.size or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise EstimationError(
+            f"counts: shape and type are {counts.shape} and {counts.dtype}, and must be (k, k) whole numbers, none "
+            "negative: count transitions"
+        )
     return counts
 
 
-def _unknown_rows(counts: NDArray[np.int64], labels: Sequence[str] | None) -> str:
-    left, entered = counts.sum(axis=1), counts.sum(axis=0)
-    reasons = (
-        ("never visited", np.flatnonzero((left == 0) & (entered == 0))),
-        ("visited but never left", np.flatnonzero((left == 0) & (entered > 0))),
-    )
-    said = "; ".join(f"{reason}: {name_states(states.tolist(), labels)}" for reason, states in reasons if states.size)
-    return (
-        f"counts: the history does not say where some of its {len(counts)} states lead ({said}): merge these bins "
-        "with their neighbours, put labels under another one, as 'other', or smooth the counts"
-    )
-
-
-def name_states(states: Sequence[int], labels: Sequence[str] | None) -> str:
+def name_states(states: Sequence[int], labels: Sequence[str] | None = None) -> str:
     """Name states for a message, by number and by label where there is one; at most eight of them."""
-    shown = [f"{state} ({labels[state]})" if labels else str(state) for state in states[:_SHOWN]]
-    more = f" and {len(states) - _SHOWN} more" if len(states) > _SHOWN else ""
+    shown = [f"{state} ({labels[state]})" if labels else str(state) for state in states[:8]]
+    more = f" and {len(states) - len(shown)} more" if len(states) > len(shown) else ""
     return ", ".join(shown) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """Facts about the plug-in chain of a history, over the states that the history visits."""
+
+    states: int  # number of states k
+    transitions: int  # number of transitions counted
+    rarest_visits: int  # visits of the rarest visited state, 0 without any
+    never_visited: tuple[int, ...]  # states without a visit
+    never_left: tuple[int, ...]  # states visited, but without a transition out; their row of P is unknown
+    irreducible: bool  # whether every visited state reaches every other; where not, there is nothing of what follows
+    period: int | None = None  # period of the chain
+    multiplicity: int | None = None  # how often P P* has the eigenvalue 1
+    pi_min: float | None = None  # smallest stationary probability
+    gap: float | None = None  # spectral gap of P P*, counted with multiplicity
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the chain as a belief, each with the next step: sentences, worst first."""
+        if self.transitions == 0:
+            return ("the history has no transition: it says nothing about the chain, give more data",)
+        # a label that is left out instead would make its readings rejects
+        fewer = "merge the bin with its neighbour, or labels as 'other'"
+        few = 100  # visits below which a stationary probability has a relative standard error of 10 % or more
+        reducible = not self.irreducible and not self.never_left
+        said = {
+            f"visited but never left: state {name_states(self.never_left)}; where it leads is unknown: smooth the "
+            f"counts, or {fewer}": bool(self.never_left),
+            "the chain is reducible: some visited states never reach some others, so it has no mixing rate: smooth the "
+            "counts, or merge bins": reducible,
+            f"the chain is periodic with period {self.period}, so it never mixes: smooth the counts, or merge bins": (
+                self.period or 1
+            )
+            > 1,
+            f"P P* is reducible though P is not: it has the eigenvalue 1 {self.multiplicity} times, so its gap is 0 "
+            "and the closed-form bound of Lemma 4.8 is void: smooth the counts, merge rare bins, or use an exact "
+            "method": (self.multiplicity or 1) > 1,
+            f"never visited: state {name_states(self.never_visited)}; the chain says nothing about a state that may "
+            f"still turn up: smooth the counts, or {fewer}": bool(self.never_visited),
+            "the history stays in one state: its mixing cannot be seen, so its gap says nothing: use more series, or "
+            "finer bins": self.states - len(self.never_visited) == 1,
+            f"the rarest state was visited {self.rarest_visits} times, pi_min needs about {few}: give more history, or "
+            f"{fewer}": self.rarest_visits < few,
+        }
+        return tuple(text for text, holds in said.items() if holds)
+
+
+def diagnose(counts: ArrayLike, visits: NDArray[np.int64] | None = None) -> Diagnostics:
+    """Describe the plug-in chain of pooled transition counts, without smoothing.
+
+    Args:
+        counts: transitions, shape (k, k).
+        visits: cells seen per state, shape (k,); where left out, the larger of the transitions out of and into each
+            state.
+
+    Returns:
+        The facts; a history without a chain has them too, with None where nothing can be said.
+    """
+    counts = table_of(counts)
+    left, entered = counts.sum(axis=1), counts.sum(axis=0)
+    seen = np.maximum(left, entered) if visits is None else visits
+    visited = seen > 0
+    never_left = np.flatnonzero(visited & (left == 0))
+    known = Diagnostics(
+        states=len(counts),
+        transitions=int(counts.sum()),
+        rarest_visits=int(seen[visited].min()) if visited.any() else 0,
+        never_visited=tuple(np.flatnonzero(~visited).tolist()),
+        never_left=tuple(never_left.tolist()),
+        irreducible=False,
+    )
+    if never_left.size or not visited.any():
+        return known
+    kept = np.flatnonzero(left + entered)
+    chain = chain_from_counts(counts[np.ix_(kept, kept)])
+    if not chain.is_irreducible:
+        return known
+    return replace(
+        known,
+        irreducible=True,
+        period=chain.period,
+        multiplicity=chain.gap_multiplicity,
+        pi_min=chain.pi_min,
+        gap=chain.gap,
+    )
+
+
+def outside(bounds: MixingBounds | DobrushinBounds, counts: TransitionCounts) -> tuple[str, ...]:
+    """Return the series whose own plug-in chain lies outside a class: for them the stated loss does not hold.
+
+    The chain of a series is taken over all k states and without smoothing (theory section 7, item 5b). A series that
+    never visits a state, or never leaves one, is outside: its smallest stationary probability is 0, or unknown. Rare
+    states make the plug-in chains of short series stray, so the number tends to be too high.
+
+    Returns:
+        Names, sorted.
+    """
+    instance("counts", counts, TransitionCounts)
+    return tuple(
+        name
+        for name, table in zip(counts.series, counts.counts, strict=True)
+        if (table.sum(axis=1) == 0).any() or not bounds.covers(chain_from_counts(table))
+    )

@@ -18,7 +18,6 @@ from quiltstream.privacy import (
     PeriodicChain,
     Planner,
     Schedule,
-    estimation,
     forward_backward,
     mqm_approx,
     mqm_exact,
@@ -32,7 +31,6 @@ MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 CHAIN = MarkovChain(MATRIX)
 BOUNDS = MixingBounds(0.2, 0.75)
 TABLE = np.array([[90, 10], [9, 41]])
-HISTORY = estimation.TransitionCounts(("a",), TABLE[np.newaxis], np.array([[100, 51]]))
 
 
 #: Refused of whatever must be finite and above 0.
@@ -53,7 +51,6 @@ RATES = {
     "longest_event": lambda rate: Ledger(CHAIN).longest_event(rate),
     "Schedule": lambda rate: Schedule(4, 4, 0, 40, rate),
     "from_sigma": lambda rate: LaplaceHistogram.from_sigma(2, rate),
-    "release_counts": lambda rate: estimation.release_counts(HISTORY, rate, start=0, stop=200),
 }
 #: Of each, what takes a number of slots.
 SLOTS = {

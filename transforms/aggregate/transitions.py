@@ -7,7 +7,7 @@ same rule as for releases (see :mod:`.cells`), so shuffled or doubled input give
 *Counts that are to be released with noise.* Whose counts there are, and with the missing state which slots are
 counted, must then depend on nothing secret. So the series can be given, from a public roster: each of them has counts,
 a silent one too, and no other. With the missing state, and with both ends of the window given as well, every series is
-counted in every slot of it (``privacy.estimation.private_counts`` proves why less would not do).
+counted in every slot of it (``privacy.estimation.confidence`` proves why less would not do).
 """
 
 from __future__ import annotations
@@ -359,11 +359,11 @@ class _Unite(beam.CombineFn):
 
     def add_input(self, mutable_accumulator: TransitionCounts, element: TransitionCounts) -> TransitionCounts:
         _check_number(mutable_accumulator.series + element.series, self._most, self._most)
-        return mutable_accumulator.merge(element)
+        return TransitionCounts.merged((mutable_accumulator, element))
 
     def merge_accumulators(self, accumulators: Iterable[TransitionCounts]) -> TransitionCounts:
         return TransitionCounts.merged([self._nothing, *accumulators])
 
     def extract_output(self, accumulator: TransitionCounts) -> TransitionCounts:
         unheard = set(self._silent.series).difference(accumulator.series)
-        return accumulator.merge(self._silent.subset(unheard))
+        return TransitionCounts.merged((accumulator, self._silent.subset(unheard)))

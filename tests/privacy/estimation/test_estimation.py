@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from quiltstream.privacy.estimation.diagnosis import diagnose, outside
 from quiltstream.privacy.estimation.transition_counts import (
     EstimationError,
     TransitionCounts,
     chain_from_counts,
+    diagnose,
+    outside,
 )
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.privacy.quilts.calibration import mqm_approx
@@ -45,27 +45,13 @@ class TestTransitionCounts:
         self, first: dict[str, list[int]], second: dict[str, list[int]], third: dict[str, list[int]]
     ) -> None:
         a, b, c = count(first), count(second), count(third)
-        assert a.merge(b) == b.merge(a)
-        assert a.merge(b).merge(c) == a.merge(b.merge(c)) == TransitionCounts.merged([c, a, b])
-        assert a.merge(TransitionCounts.empty(STATES)) == a
-        assert hash(a.merge(b)) == hash(b.merge(a))
+        merged = TransitionCounts.merged
+        assert merged([a, b]) == merged([b, a])
+        assert merged([merged([a, b]), c]) == merged([a, merged([b, c])]) == merged([c, a, b])
+        assert merged([a, TransitionCounts.empty(STATES)]) == a
 
 
 class TestChainFromCounts:
-    @given(
-        counts=hnp.arrays(np.int64, (4, 4), elements=st.integers(0, 50)),
-        smoothing=st.sampled_from([0.01, 0.25, 1.0]),
-        floor=st.sampled_from([1e-6, 0.01, 0.2]),
-    )
-    def test_a_floor_bounds_every_transition_and_every_stationary_probability(
-        self, counts: np.ndarray, smoothing: float, floor: float
-    ) -> None:
-        chain = chain_from_counts(counts, smoothing, floor=floor)
-        assert chain.transition.min() >= floor * (1 - 1e-12)
-        assert chain.pi_min >= floor * (1 - 1e-9)
-        assert chain.is_irreducible
-        assert chain.gap_multiplicity == 1
-
     @pytest.mark.parametrize(
         ("counts", "message"),
         [
@@ -153,3 +139,58 @@ def test_the_pooled_london_homes_have_the_published_facts(
     assert (found.irreducible, found.period, found.multiplicity) == (True, 1, 1)
     assert found.pi_min == pytest.approx(pi_min, rel=5e-3)
     assert found.gap == pytest.approx(gap, abs=5e-5)
+
+
+SOUND = np.array([[900, 100], [90, 410]])
+
+
+def test_a_sound_history_has_facts_and_no_warning() -> None:
+    found = diagnose(SOUND)
+    assert found.warnings() == ()
+    assert (found.states, found.transitions, found.rarest_visits) == (2, 1500, 510)
+    assert (found.never_visited, found.never_left) == ((), ())
+    assert (found.irreducible, found.period, found.multiplicity) == (True, 1, 1)
+    # P = [[.9, .1], [.18, .82]]: pi = (9, 5) / 14, eigenvalue .72
+    assert found.pi_min == pytest.approx(5 / 14)
+    assert found.gap == pytest.approx(1 - 0.72**2)
+
+
+def test_a_rare_state_is_warned_of_with_its_visits_and_the_limit() -> None:
+    counts = np.array([[900, 1], [1, 0]])
+    (warning,) = diagnose(counts).warnings()
+    assert "visited 1 times" in warning
+    assert "about 100" in warning
+    assert "give more history" in warning
+
+
+def test_a_reducible_product_is_found_though_the_chain_is_irreducible_and_aperiodic() -> None:
+    found = diagnose(np.array([[0, 500, 0], [0, 0, 800], [500, 300, 0]]))
+    assert (found.irreducible, found.period, found.multiplicity, found.gap) == (True, 1, 2, 0.0)
+    (warning,) = found.warnings()
+    assert "P P* is reducible though P is not" in warning
+    assert "Lemma 4.8 is void" in warning
+
+
+def test_a_state_never_visited_is_named_and_the_rest_described() -> None:
+    counts = np.zeros((4, 4), dtype=np.int64)
+    counts[np.ix_([0, 2], [0, 2])] = SOUND
+    found = diagnose(counts)
+    assert found.never_visited == (1, 3)
+    assert found.pi_min == pytest.approx(5 / 14)
+    (warning,) = found.warnings()
+    assert "never visited: state 1, 3" in warning
+
+
+def test_a_series_is_outside_if_it_mixes_worse_or_visits_too_little() -> None:
+    tables = {
+        "inside": SOUND,
+        "rarer": np.array([[990, 10], [10, 1]]),
+        "slower": np.array([[990, 10], [10, 990]]),
+        "one state": np.array([[900, 0], [0, 0]]),
+        "never left": np.array([[900, 1], [0, 0]]),
+        "reducible": np.array([[900, 1], [0, 900]]),
+    }
+    counts = np.stack(list(tables.values()))
+    visits = np.maximum(counts.sum(axis=1), counts.sum(axis=2))
+    strays = outside(MixingBounds(pi_min=0.3, gap=0.4), TransitionCounts(tuple(tables), counts, visits))
+    assert strays == ("never left", "one state", "rarer", "reducible", "slower")

@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
+from quiltstream.privacy import Ledger, MarkovChain
 from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
-from quiltstream.privacy.estimation.confidence import confidence_class
-from quiltstream.privacy.estimation.private_counts import SENSITIVITY, NoisyCounts, noise_half_width, release_counts
-from quiltstream.privacy.estimation.transition_counts import TransitionCounts
+from quiltstream.privacy.estimation.confidence import SENSITIVITY, confidence_class, noise_half_width, noisy_class
 
 from ...depth import examples
 
@@ -64,21 +62,6 @@ def test_the_sensitivity_with_a_missing_state_requires_the_whole_window():
     assert floating > SENSITIVITY
 
 
-def history(table):
-    counts = np.asarray(table, dtype=np.int64)[np.newaxis]
-    return TransitionCounts(("a",), counts, np.maximum(counts.sum(axis=1), counts.sum(axis=2)))
-
-
-def test_a_release_is_charged_what_its_noise_costs():
-    released = release_counts(history([[5, 1], [1, 3]]), 0.25, start=100, stop=110)
-    assert released.charge == (100, 110, released.epsilon_dp)
-    assert released.epsilon_dp == pytest.approx(0.25, rel=1e-9)
-    assert released.epsilon_dp <= 0.25
-    ledger = Ledger(MixingBounds(0.2, 0.5))
-    ledger.charge(*released.charge)
-    assert 0 < ledger.loss <= 2.5
-
-
 @pytest.mark.night
 @settings(max_examples=examples(40), deadline=None)
 @given(
@@ -88,23 +71,6 @@ def test_the_charge_covers_the_true_loss_of_the_table(first, second, epsilon_dp,
     chain = MarkovChain([[first, 1 - first], [1 - second, second]])
     audited = AuditRelease(0, length, SENSITIVITY / epsilon_dp, "transitions")
     assert exact_loss(chain, length, [audited]).loss <= Ledger(chain).loss_of([(0, length, epsilon_dp)]) + 1e-9
-
-
-def noisy(table, scale=Fraction(8)):
-    return NoisyCounts(np.array(table, dtype=np.int64), scale, 0, 10)
-
-
-class TestChain:
-    @settings(max_examples=examples(60), deadline=None)
-    @given(
-        table=st.lists(st.lists(st.integers(-50, 500), min_size=3, max_size=3), min_size=3, max_size=3),
-        total=st.one_of(st.none(), st.integers(0, 3000)),
-    )
-    def test_is_valid_for_any_noise(self, table, total):
-        chain = noisy(table).chain(floor=1e-3, transitions=total)
-        assert chain.is_irreducible
-        assert chain.transition.min() >= 1e-3 * (1 - 1e-12)
-        assert chain.pi_min >= 1e-3 * (1 - 1e-9)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -117,7 +83,7 @@ def test_the_class_holds_the_class_of_the_exact_counts_when_the_noise_is_as_usua
     noise = rng.integers(-own, own + 1, (states, states))
     rest = np.abs(noise.sum(axis=1, keepdims=True) - noise)
     noise[rest.max(axis=1) > noise_half_width(Fraction(20), states - 1, share)] = 0
-    known = noisy(exact + noise, Fraction(20)).confidence_class(level)
+    known = noisy_class(exact + noise, Fraction(20), level)
     alone = confidence_class(exact, (1 + level) / 2)
     assert (known.lower <= alone.lower + 1e-12).all()
     assert (known.upper >= alone.upper - 1e-12).all()
