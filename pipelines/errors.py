@@ -64,10 +64,6 @@ _CODES = {
     "EstimationError": ExitCode.SETTINGS,
     "SecretError": ExitCode.SETTINGS,
     "BudgetExceeded": ExitCode.REFUSED,
-    "BudgetRefused": ExitCode.REFUSED,
-    "ExportError": ExitCode.SETTINGS,  # a word of the command line: the ledger is as it was
-    "AddressUnset": ExitCode.SETTINGS,  # as any other secret that is not there
-    "StoreError": ExitCode.STORE,
     "SourceFileError": ExitCode.SOURCE,
     "NoReadingsError": ExitCode.SOURCE,
     "NothingCountsError": ExitCode.SOURCE,
@@ -182,7 +178,7 @@ def _explained(error: BaseException) -> Failure:
     error, step = _raised_first(error)
     known, kind = _code_of(type(error)), type(error).__name__
     if known is not None:
-        return Failure(known, _STEP.sub("", str(error)), kind, _passes(type(error)))
+        return Failure(known, _STEP.sub("", str(error)), kind, known is ExitCode.AWAY)
     if isinstance(error, ValueError) and _ours(error.__traceback__):
         return Failure(ExitCode.SETTINGS, str(error), kind)  # a check of an argument, which is a setting here
     if isinstance(error, ImportError):
@@ -211,14 +207,11 @@ def _raised_first(error: BaseException) -> tuple[BaseException, str]:
     return error if before is None or type(before) is not type(error) else before, _place(found)
 
 
-def _passes(kind: type) -> bool:
-    return bool(getattr(kind, "passing", False))
-
-
 def _code_of(kind: type) -> ExitCode | None:
+    marked = getattr(kind, "exit_code", None)
+    if isinstance(marked, int) and kind.__module__.startswith(_PACKAGE):
+        return ExitCode(marked)
     for base in kind.__mro__:
-        if base.__name__ == "StoreError" and _passes(kind):
-            return ExitCode.AWAY
         if base.__module__.startswith(_PACKAGE) and base.__name__ in _CODES:
             return _CODES[base.__name__]
     return None
@@ -249,8 +242,7 @@ def _unwrap(text: str) -> Failure | None:
         code = _code_of(kind) if isinstance(kind, type) else None
         again = found is not None and _STEP.search(match["text"])
         if code is not None and not again:
-            passes = kind is not None and _passes(kind)
-            found = Failure(code, _STEP.sub("", match["text"]).strip(), name, passes)
+            found = Failure(code, _STEP.sub("", match["text"]).strip(), name, code is ExitCode.AWAY)
     if found is not None:
         return found
     step = _STEP.search(text)

@@ -11,7 +11,6 @@ the job's query on, the domain believes what the table shows: one account holds 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +33,7 @@ from ..schemas.slots import Schedule
 from ..store.accounts import ledger_of, priced
 from ..store.address import forget
 from ..store.changes import Estimated
-from ..store.errors import BudgetRefused, RegistrationConflict, StoreMissing, UnknownNameError
+from ..store.errors import BudgetRefused, StoreConflict
 from ..store.specs import TRANSITIONS, BeliefChange, BlockToPublish, Noise, NoisyBlock, QuerySpec, Registration
 from ..store.store import Store
 from ..transforms.aggregate.memory import newest_of
@@ -66,12 +65,11 @@ def estimated_plan(
         BudgetRefused: the budget does not allow the counts and the query.
         StoreError: the ledger cannot be used, or what is on record goes by other settings.
     """
-    try:
-        with Store(ledger_address(settings)) as store:
+    held = known = None
+    with Store(ledger_address(settings)) as store:
+        if store.is_there():
             held = store.registered(settings.domain, settings.query)
             known = store.estimated(settings.domain, settings.query)
-    except StoreMissing:
-        held = known = None
     if held is not None:
         return _recorded(settings, held, known, noise)
     if estimate.origin == "counts":
@@ -91,7 +89,7 @@ def _recorded(settings: Settings, held: Registration, known: dict[str, Any] | No
     asked, epsilon = settings.privacy.epsilon, held.query.header.get("epsilon")
     if asked != epsilon:
         advice = "a query keeps what its numbers depend on: set it back, or use a new query name"
-        raise RegistrationConflict.of(query, "privacy.epsilon", epsilon, asked, advice)
+        raise StoreConflict.of(query, "privacy.epsilon", epsilon, asked, advice)
     plan = make_plan(settings, Model.from_json(json.dumps(known), "the model on record"), noise=noise)
     return replace(plan.with_sigma(float(held.query.header["sigma"])), estimated=Estimated(known))
 
@@ -131,8 +129,9 @@ def _protected(settings: Settings) -> frozenset[str]:
     """Every series that the domain protects or ever protected: of the roster's file, and of all its queries."""
     roster = read_roster(settings, grouped=False)
     found = set[str]() if roster is None else set(roster.series)
-    with suppress(StoreMissing, UnknownNameError), Store(ledger_address(settings)) as store:
-        found |= series_of(store, settings.domain)
+    with Store(ledger_address(settings)) as store:
+        if store.is_there() and settings.domain in store.domains():
+            found |= series_of(store, settings.domain)
     return frozenset(found)
 
 
@@ -157,9 +156,10 @@ def _of_counts(settings: Settings, estimate: Estimate, way: Way | None, word: Wo
     before, counting = _counting(settings, estimate, noise)
     held: Registration | None = None
     table: NoisyBlock | None = None
-    with suppress(StoreMissing), Store(ledger_address(settings)) as store:
-        held = store.registered(counting.domain, counting.name)
-        table = next((one.block for one in store.records(counting.domain, counting.name)), None)
+    with Store(ledger_address(settings)) as store:
+        if store.is_there():
+            held = store.registered(counting.domain, counting.name)
+            table = next((one.block for one in store.records(counting.domain, counting.name)), None)
     if held is None:
         _check_budget(before, counting)
     else:
@@ -229,7 +229,7 @@ def _check_alike(recorded: QuerySpec, asked: QuerySpec) -> None:
         old, new = recorded.header.get(name), asked.header[name]
         if old != new:
             advice = "the table was counted by it, and is charged: set it back, or use a new query name"
-            raise RegistrationConflict.of(f"query {recorded.name!r}", field, old, new, advice)
+            raise StoreConflict.of(f"query {recorded.name!r}", field, old, new, advice)
 
 
 def _of_job(plan: Plan) -> QuerySpec:

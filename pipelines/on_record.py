@@ -15,7 +15,7 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
 from ..store.address import StoreAddress
 from ..store.answers import DomainSummary
-from ..store.errors import SharedSeries, StoreMissing, StoreReplaced, UnknownNameError
+from ..store.errors import StoreConflict, StoreReplaced
 from ..store.log import Head
 from ..store.registration import Sharing
 from ..store.specs import Registration
@@ -68,11 +68,10 @@ class OnRecord:
 def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
     """Look at a ledger."""
     with Store(address) as store:
-        try:
-            account = standing_in(store, domain)
-            registration = store.registered(domain, query)
-        except StoreMissing:
+        if not store.is_there():
             return OnRecord(Standing(exists=False))
+        account = standing_in(store, domain)
+        registration = store.registered(domain, query)
         if registration is None or registration.query.schedule.stop is None:
             return OnRecord(account, registration)  # of an endless schedule no window is the last
         entries = [entry for entry in store.entries(domain) if entry.query == query]
@@ -97,10 +96,9 @@ def series_of(store: Store, domain: str) -> frozenset[str]:
 
 def standing_in(store: Store, domain: str) -> Standing:
     """The account of a domain of a ledger that is there."""
-    try:
-        said: DomainSummary = store.summary(domain)
-    except UnknownNameError:
+    if domain not in store.domains():
         return Standing(exists=True)
+    said: DomainSummary = store.summary(domain)
     return Standing(
         exists=True,
         loss=said.loss,
@@ -117,15 +115,14 @@ def standing_in(store: Store, domain: str) -> Standing:
 def standing_of(plan: Plan, roster: Roster | None) -> Standing:
     """The account of a plan's domain, as far as there is one, and what it will share with others."""
     with Store(plan.address) as store:
-        try:
-            account = standing_in(store, plan.domain.name)
-            held = store.registered(plan.domain.name, plan.query_name)
-            if roster is None or (held is not None and held.query.roster == roster):
-                return account
-            with suppress(SharedSeries):  # a registration says so, behind what a job looks at before it
-                account = replace(account, shares=store.check_apart(plan.domain, roster.series))
-        except StoreMissing:
+        if not store.is_there():
             return Standing(exists=False)
+        account = standing_in(store, plan.domain.name)
+        held = store.registered(plan.domain.name, plan.query_name)
+        if roster is None or (held is not None and held.query.roster == roster):
+            return account
+        with suppress(StoreConflict):  # a registration says so, behind what a job looks at before it
+            account = replace(account, shares=store.check_apart(plan.domain, roster.series))
     return account
 
 
@@ -147,13 +144,10 @@ def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
     if not ids:
         return Unknown()
     with Store(ledger_address(settings)) as store:
-        try:
-            names, why = (
-                store.unknown_releases(ids),
-                "does not know them: it is an older copy, a restored backup or another one",
-            )
-        except StoreMissing:
-            names, why = set(ids), "is not there"
+        names, why = frozenset(ids), "is not there"
+        if store.is_there():
+            names = store.unknown_releases(ids)
+            why = "does not know them: it is an older copy, a restored backup or another one"
     return Unknown(tuple(sorted(names)), len(ids), why)
 
 
@@ -204,10 +198,9 @@ def known_history(
 def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
     """Mark a domain's account for ever as one that charges are missing from; False if it is not on record yet."""
     with Store(plan.address) as store:
-        try:
-            store.note_history_lost(plan.domain.name, releases=len(unknown.names))
-        except (StoreMissing, UnknownNameError):
+        if not (store.is_there() and plan.domain.name in store.domains()):
             return False
+        store.note_history_lost(plan.domain.name, releases=len(unknown.names))
     return True
 
 
@@ -230,9 +223,9 @@ def with_ledger(settings: Settings, *, history_lost: bool = False) -> tuple[Sett
     address, made = ledger_address(settings), False
     try:
         with Store(address) as store:
+            if not store.is_there():
+                return settings, False
             found = store.store_id
-    except StoreMissing:
-        return settings, False
     except StoreReplaced:
         if not history_lost or address.store_id is not None:
             raise
@@ -315,15 +308,14 @@ def _lost(settings: Settings, remembered: Remembered) -> str | None:
     """What is wrong with the ledger, in words; ``None`` if it has what is remembered."""
     domain = settings.domain
     owed = domain in remembered.owed
-    try:
-        with Store(StoreAddress(settings.ledger_url)) as store:
-            if owed and not standing_in(store, domain).history_lost:
-                return f"was given up by --history-lost, and domain {domain!r} is not marked for it yet"
-            if remembered.heads and store.store_id != remembered.store_id:
-                return f"is another one: it has the id {store.store_id}, and the job's had {remembered.store_id}"
-            held = all(store.holds(name, Head.parse(head)) for name, head in remembered.heads.items())
-            older = f"it lacks rows that left the job, up to {remembered.newest}"
-            return None if held else f"is an older copy or a restored backup: {older}"
-    except StoreMissing:
-        gone = f"is not there: the job's had the id {remembered.store_id or 'unknown'}"
-        return gone if remembered.heads or owed else None
+    with Store(StoreAddress(settings.ledger_url)) as store:
+        if not store.is_there():
+            gone = f"is not there: the job's had the id {remembered.store_id or 'unknown'}"
+            return gone if remembered.heads or owed else None
+        if owed and not standing_in(store, domain).history_lost:
+            return f"was given up by --history-lost, and domain {domain!r} is not marked for it yet"
+        if remembered.heads and store.store_id != remembered.store_id:
+            return f"is another one: it has the id {store.store_id}, and the job's had {remembered.store_id}"
+        held = all(store.holds(name, Head.parse(head)) for name, head in remembered.heads.items())
+        older = f"it lacks rows that left the job, up to {remembered.newest}"
+        return None if held else f"is an older copy or a restored backup: {older}"

@@ -27,9 +27,9 @@ from ..schemas.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .address import StoreAddress as StoreAddress
     from .errors import BudgetRefused as BudgetRefused
+    from .errors import StoreConflict as StoreConflict
     from .errors import StoreDamaged as StoreDamaged
     from .errors import StoreError as StoreError
-    from .errors import StoreMissing as StoreMissing
     from .specs import BlockToPublish as BlockToPublish
     from .specs import DomainSpec as DomainSpec
     from .specs import Noise as Noise

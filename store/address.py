@@ -32,7 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..schemas.files import MOST_SECRET_BYTES, read_regular, reason
-from .errors import AddressError, AddressUnset, StoreReplaced
+from ..schemas.settings.base import SettingsError
+from ..schemas.settings.secrets import SecretError
+from .errors import StoreReplaced
 
 if TYPE_CHECKING:
     # a plan from a model file has no address, and SQLAlchemy takes as long as all of its imports
@@ -77,7 +79,7 @@ class StoreAddress:
             if not path.startswith("${"):
                 parsed = parsed.set(database=str(Path(path).absolute()))
         elif parsed.database is None:
-            raise AddressError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
+            raise SettingsError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
         object.__setattr__(self, "url", _text(parsed, hide=False))
 
     def pinned(self, store_id: str) -> StoreAddress:
@@ -104,11 +106,11 @@ class StoreAddress:
         password_file = query.pop(_PASSWORD_FILE, None)
         if password_file is not None:
             if password is not None or not isinstance(password_file, str):
-                raise AddressError("ledger: give the password once, in the URL or by password_file")
+                raise SettingsError("ledger: give the password once, in the URL or by password_file")
             password = _first_line(Path(password_file))
         database = _filled(parsed.database or "")
         if parsed.drivername == "sqlite" and not Path(database).is_absolute():
-            raise AddressError(
+            raise SettingsError(
                 "ledger: the SQLite path is relative once its ${...} parts are filled in, and would be another file in "
                 "another folder; give an absolute path there"
             )
@@ -118,7 +120,7 @@ class StoreAddress:
     def check_driver(self) -> None:
         """Refuse to connect where the database's driver is not installed."""
         if not self.is_sqlite and importlib.util.find_spec("psycopg") is None:
-            raise AddressError(
+            raise SettingsError(
                 "ledger: PostgreSQL needs the driver psycopg, which is not installed here; "
                 "pip install 'quiltstream[postgres]' on every worker"
             )
@@ -162,7 +164,7 @@ def _parsed(text: str) -> URL:
     from sqlalchemy.exc import ArgumentError  # noqa: PLC0415 - see above
 
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - programs give paths, too
-        raise AddressError(f"ledger is a {type(text).__name__}, and must be a URL as text; write it like {_EXAMPLES}")
+        raise SettingsError(f"ledger is a {type(text).__name__}, and must be a URL as text; write it like {_EXAMPLES}")
     file = _FILE.fullmatch(text)
     if file is not None:
         # the path as it is written: versions of SQLAlchemy differ in what they do with a percent sign in it
@@ -171,13 +173,13 @@ def _parsed(text: str) -> URL:
         parsed = make_url(text)
     except (ArgumentError, ValueError):
         # the parser's own text may quote the URL with its password
-        raise AddressError(
+        raise SettingsError(
             f"ledger: the URL cannot be read; write it like {_EXAMPLES}, with %40 for an @ in a password, "
             f"?port=${{NAME}} for a port from the environment and ?host=A:5432&host=B:5432 for several servers"
         ) from None
     driver = _DRIVERS.get(parsed.drivername)
     if driver is None:
-        raise AddressError(
+        raise SettingsError(
             f"ledger: {parsed.drivername!r} is not a database that a ledger can be kept in; use {_EXAMPLES}"
         )
     return parsed.set(drivername=driver)
@@ -185,12 +187,12 @@ def _parsed(text: str) -> URL:
 
 def _check_sqlite(parsed: URL) -> None:
     if parsed.database in (None, "", ":memory:"):
-        raise AddressError(
+        raise SettingsError(
             "ledger: an SQLite database in memory is forgotten with the process, and its budget with it; "
             "use a file: sqlite:///ledger.db"
         )
     if parsed.host or parsed.query or str(parsed.database).startswith("file:") or "?" in str(parsed.database):
-        raise AddressError(
+        raise SettingsError(
             "ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
             "four slashes begin an absolute path"
         )
@@ -207,7 +209,7 @@ def _check_set(*texts: str | None) -> None:
     if not missing:
         return
     variables, are, them = ("variable", "is", "it") if len(missing) == 1 else ("variables", "are", "them")
-    raise AddressUnset(
+    raise SecretError(
         f"ledger: the environment {variables} {' and '.join(missing)} {are} not set in this process; set {them} on "
         "every worker"
     )
@@ -217,11 +219,11 @@ def _first_line(path: Path) -> str:
     try:
         lines = read_regular(path, MOST_SECRET_BYTES).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise AddressError(
+        raise SettingsError(
             f"ledger: password_file {path} cannot be read ({reason(error)}); it must be on every worker"
         ) from None
     if not lines or not lines[0]:
-        raise AddressError(f"ledger: password_file {path} has no first line; write the password into it")
+        raise SettingsError(f"ledger: password_file {path} has no first line; write the password into it")
     return lines[0]
 
 

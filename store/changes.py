@@ -27,7 +27,7 @@ from ..schemas.states import StateSpace
 from .accounts import admitted_end, loss_of, loss_of_spans, priced
 from .codec import change_body, now_us, packed, plain, unpacked
 from .domain import Blobs, Domain, Query
-from .errors import BudgetRefused, StoreError
+from .errors import BudgetRefused, StoreConflict
 from .specs import BeliefChange, DomainSpec
 from .transactions import Writing
 
@@ -134,7 +134,7 @@ def priced_change(held: Domain, change: BeliefChange) -> Changed:
     try:
         after, promised = loss_of_spans(changed, spans), loss_of(changed, held.promised())
     except (ChainError, ValueError) as error:
-        raise StoreError(f"{held.said}: {error}") from None
+        raise StoreConflict(f"{held.said}: {error}") from None
     if not (after <= domain.budget and promised <= domain.budget):  # a loss that is not a number is within none
         what = f"the new belief about {held.said}"
         raise BudgetRefused.of(what, reserved, max(after, promised) - reserved, domain.budget, domain.name)
@@ -145,10 +145,10 @@ def _check_states(domain: DomainSpec, change: BeliefChange) -> None:
     try:
         found = belief_from_dict(change.belief).states
     except (ChainError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"domain {domain.name!r}: the new belief is none: {error}") from None
+        raise StoreConflict(f"domain {domain.name!r}: the new belief is none: {error}") from None
     wanted = StateSpace.from_dict(domain.states).size
     if found is not None and found != wanted:
-        raise StoreError(
+        raise StoreConflict(
             f"domain {domain.name!r}: the new belief has {found} states and the domain {wanted}; fit a model with the "
             "domain's edges and missing rule"
         )
@@ -173,7 +173,7 @@ def raise_budget(writing: Writing, held: Domain, budget: float) -> None:
     """Raise a domain's budget."""
     old = held.spec.budget
     if not (math.isfinite(budget) and budget > old):
-        raise StoreError(
+        raise StoreConflict(
             f"{held.said}: its budget is {old!r} and can only be raised to a larger, finite one, not to {budget!r}; "
             "what was promised is not taken back"
         )

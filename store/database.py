@@ -24,6 +24,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from ..schemas.settings.base import SettingsError
+from ..schemas.settings.secrets import SecretError
 from . import files
 from .address import Seen, StoreAddress, replaced, seen_of
 from .codec import library_version, now_us
@@ -38,19 +40,7 @@ from .engines import (
     server_engine,
     sqlite_engine,
 )
-from .errors import (
-    AddressError,
-    SchemaVersionError,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreMisplaced,
-    StoreMissing,
-    StoreReadOnly,
-    StoreReplaced,
-    StoreStandby,
-    StoreUnavailable,
-)
+from .errors import StoreAway, StoreConflict, StoreDamaged, StoreError, StoreReplaced
 from .log import APPEND, BEGIN, BLOBS, HEAD, LOCKED, ROWS, VERSION, Chain, Root, damaged, digest_of, heads, log
 from .log import metadata as tables
 from .transactions import Look, Writing
@@ -178,7 +168,7 @@ class Database:
         path = self._path = Path(url.database or "")
         misplaced = files.misplaced(files.target_of(path), files.mounts())
         if misplaced is not None:
-            raise StoreMisplaced(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
+            raise StoreConflict(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
         try:
             absent, sign = files.absence(path)
             if absent:
@@ -197,7 +187,7 @@ class Database:
 
     def _password_now(self) -> str | None:
         """The password as it is now; the one read before while its file is just being replaced."""
-        with suppress(AddressError):
+        with suppress(SettingsError, SecretError):
             self._password = _password_in(self.address.resolve())
         return self._password
 
@@ -205,7 +195,7 @@ class Database:
         """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
         path = self._path
         if path is None:
-            raise StoreUnavailable(f"ledger {self.address}: only a file is made so")
+            raise StoreConflict(f"ledger {self.address}: only a file is made so")
         self.disconnect()
 
         def fill(temporary: Path) -> None:
@@ -228,7 +218,7 @@ class Database:
         """See that a file has one name alone."""
         names = path.stat().st_nlink
         if names > 1:
-            raise StoreMisplaced(
+            raise StoreConflict(
                 f"ledger {self.address}: its file has {names} names (hard links), and SQLite keeps another log for "
                 "each: what a job charges by one name is missing by the other, and would be drawn again. Stop all jobs "
                 f"that use it, remove the other name (find -inum {path.stat().st_ino}) and keep the one whose log "
@@ -237,14 +227,13 @@ class Database:
 
     # errors
 
-    def _unusable(self, error: OSError) -> StoreUnavailable:
+    def _unusable(self, error: OSError) -> StoreError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return StoreFull(f"ledger {self.address}: there is no room left on its disk; make room; {NOTHING}")
-        kind = StoreReadOnly if isinstance(error, PermissionError) or error.errno == errno.EROFS else StoreUnavailable
+            return StoreAway(f"ledger {self.address}: there is no room left on its disk; make room; {NOTHING}")
         why = f"the file cannot be opened or created ({os.strerror(error.errno or 0)}); check the path"
         if isinstance(error, PermissionError):
             why = "the file or its folder cannot be written by this user; grant it the right"
-        return kind(f"ledger {self.address}: {why}; {STOPS}")
+        return StoreConflict(f"ledger {self.address}: {why}; {STOPS}")
 
     def _replaced(self, what: str, found: str | None = None) -> StoreReplaced:
         return replaced(self.address, what, self._store_id, found)
@@ -259,7 +248,8 @@ class Database:
         """What is wrong where no ledger is."""
         if sign is not None or self._store_id is not None:
             return self._replaced(sign or "there is none any more")
-        return StoreMissing(f"ledger {self.address}: there is none; check the address, or run the job that creates it")
+        none = "there is none; check the address, or run the job that creates it"
+        return StoreConflict(f"ledger {self.address}: {none}", missing=True)
 
     def change(self) -> str | None:
         """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
@@ -269,7 +259,7 @@ class Database:
 
     def _require(self) -> Engine:
         if self._engine is None:
-            raise StoreUnavailable(f"ledger {self.address}: it is not open")
+            raise StoreConflict(f"ledger {self.address}: it is not open")
         changed = self.change()
         if changed is not None:
             # the open connection would go on writing to a file that no other process sees
@@ -287,7 +277,7 @@ class Database:
             yield
         except BaseException as error:
             known = explained(error, self.address)
-            if isinstance(known, StoreStandby):
+            if isinstance(known, StoreAway) and not self.address.is_sqlite:
                 # the address may lead to the primary by now, and an open connection does not
                 self.disconnect()
             if self._store_id is not None and is_gone(error):
@@ -306,7 +296,7 @@ class Database:
     def _used(self) -> Generator[None]:
         with self.lock:
             if self._busy:
-                raise StoreError("ledger: a draft's draw must not use the store, its transaction is running")
+                raise StoreConflict("ledger: a draft's draw must not use the store, its transaction is running")
             self._busy = True
             try:
                 yield
@@ -338,7 +328,7 @@ class Database:
         It is committed durably, or all undone; what was added to a chain is forgotten then.
         """
         if self._fixed:
-            raise StoreReadOnly(
+            raise StoreConflict(
                 f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {STOPS}"
             )
         # one lock around all: what is known of a chain is ahead of the record while its rows are not committed
@@ -361,7 +351,7 @@ class Database:
         with self._used(), self._explained(), self._require().connect() as connection:
             raw = connection.connection.driver_connection
             if not isinstance(raw, sqlite3.Connection):
-                raise StoreUnavailable(f"ledger {self.address}: this needs an SQLite file")
+                raise StoreConflict(f"ledger {self.address}: this needs an SQLite file")
             yield raw
             self._require()  # what was read is of one moment
 
@@ -396,7 +386,7 @@ class Database:
         if row.store_id != self._store_id:
             raise self._replaced("another ledger is there", row.store_id)
         if row.version != VERSION:
-            raise SchemaVersionError(
+            raise StoreConflict(
                 f"ledger {self.address}: its tables have version {row.version!r}, which this program does not know (it "
                 f"writes {VERSION}); use the quiltstream that wrote it"
             )
@@ -490,12 +480,12 @@ def _check_schema(connection: Connection, address: StoreAddress) -> None:
     """
     here, source, schemas, others = connection.execute(_PLACE, {"name": heads.name}).one()
     if here is None:
-        raise StoreUnavailable(
+        raise StoreConflict(
             f"ledger {address}: no schema of this user's search_path is there, or it may use none; create the schema, "
             "or grant the right to it. Nothing was charged or published"
         )
     if others and not (source == "client" and schemas == 1):
-        raise StoreMisplaced(
+        raise StoreConflict(
             f"ledger {address}: there is none in the schema {here!r}, which the server chose by the search_path, and "
             f"this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
             "the same series, so none is made. Name the schema by itself in the address, by the option "
@@ -509,7 +499,7 @@ def check_rights(connection: Connection, address: StoreAddress) -> None:
     found = connection.execute(sa.select(*(sa.func.has_table_privilege(*one) for one in asked.values()))).one()
     missing = [name for name, has in zip(asked, found, strict=True) if not has]
     if missing:
-        raise StoreReadOnly(f"ledger {address}: this user has no right to {', '.join(missing)}; grant it; {STOPS}")
+        raise StoreConflict(f"ledger {address}: this user has no right to {', '.join(missing)}; grant it; {STOPS}")
 
 
 _RIGHTS = {heads: ("SELECT", "INSERT", "UPDATE"), log: ("SELECT", "INSERT")}

@@ -20,7 +20,7 @@ from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid, Window
 from .accounts import ledger_of, loss_of, priced
 from .codec import after_delta, change_of, domain_of, query_of
-from .errors import UnknownNameError
+from .errors import StoreConflict
 from .log import MARK, Chain, damaged
 from .specs import TRANSITIONS, BlockKey, DomainSpec, QuerySpec, Registration, RosterVersion
 
@@ -503,9 +503,9 @@ def _in_force(starts: Iterable[int]) -> list[tuple[int, int]]:
     return held
 
 
-def unknown_query(domain: str, query: str) -> UnknownNameError:
+def unknown_query(domain: str, query: str) -> StoreConflict:
     """The error for a query that is not on record."""
-    return UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+    return StoreConflict(f"query {query!r} of domain {domain!r} is not on record in this ledger")
 
 
 def windows_from(schedule: Schedule, start: int | None) -> Iterator[Window]:

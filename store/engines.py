@@ -21,17 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from .address import StoreAddress
-from .errors import (
-    NotDurableError,
-    StoreAway,
-    StoreBusy,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreStandby,
-    StoreUnavailable,
-)
+from .errors import StoreAway, StoreConflict, StoreDamaged, StoreError
 from .files import Identity, identity, log_of
 
 #: Execution option of SQLite's transactions that write.
@@ -122,7 +112,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, wait: float) -> None:
             time.sleep(_RETRY_SECONDS)
             continue
         if mode != "wal":
-            raise StoreUnavailable(
+            raise StoreConflict(
                 "ledger: its disk does not support SQLite's write-ahead log (a network file system?); "
                 "use a local disk, or PostgreSQL"
             )
@@ -202,7 +192,7 @@ def _durable(cursor: Any) -> str:
     for name in ("fsync", "synchronous_commit"):
         value = cursor.execute(f"SHOW {name}").fetchone()[0]
         if value not in _DURABLE:
-            raise NotDurableError(
+            raise StoreConflict(
                 f"ledger: the server has {name} = {value}, so it may forget a row that was already published; "
                 f"set {name} = on for this database or user"
             )
@@ -231,35 +221,35 @@ _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     **dict.fromkeys(
         _BUSY,
         (
-            StoreBusy,
+            StoreAway,
             "another process kept it locked for too long; look for a job that hangs, or for a program that has it open",
         ),
     ),
-    sqlite3.SQLITE_FULL: (StoreFull, "there is no room left on its disk; make room, or move it to a larger one"),
+    sqlite3.SQLITE_FULL: (StoreAway, "there is no room left on its disk; make room, or move it to a larger one"),
     sqlite3.SQLITE_READONLY: (
-        StoreReadOnly,
+        StoreConflict,
         "it cannot be written; allow this user to write the file and its folder",
     ),
     sqlite3.SQLITE_CORRUPT: (StoreDamaged, DAMAGED),
     sqlite3.SQLITE_NOTADB: (StoreDamaged, DAMAGED),
     sqlite3.SQLITE_CANTOPEN: (
-        StoreUnavailable,
+        StoreConflict,
         "the file cannot be opened; check the path, and that this user may write the file and its folder",
     ),
     sqlite3.SQLITE_IOERR: (
-        StoreUnavailable,
+        StoreAway,
         "its disk failed, or has no room or no locks; see the system's log and the quota of this user, or use another "
         "disk of this machine",
     ),
 }
 
 _POSTGRES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
-    (("28", "3D000", "42501"), StoreUnavailable, "the server refused the login, the database or a table; check rights"),
-    (("25006",), StoreStandby, "the server takes no writes now; if that stays, use the address of the primary"),
-    (("53100",), StoreFull, "there is no room left on the server's disk; make room"),
+    (("28", "3D000", "42501"), StoreConflict, "the server refused the login, the database or a table; check rights"),
+    (("25006",), StoreAway, "the server takes no writes now; if that stays, use the address of the primary"),
+    (("53100",), StoreAway, "there is no room left on the server's disk; make room"),
     (
         ("55P03", "40P01", "40001", "57014"),
-        StoreBusy,
+        StoreAway,
         "another process kept the domain locked for too long; look for a job that hangs",
     ),
     (("08", "53", "57P", "25P"), StoreAway, "the connection was lost, or the server has none left; retry"),
@@ -287,12 +277,12 @@ def explained(error: BaseException, address: StoreAddress) -> StoreError | None:
         code = getattr(original, "sqlite_errorcode", sqlite3.SQLITE_IOERR)
         if getattr(original, "sqlite_errorname", None) == "SQLITE_IOERR_SHMSIZE":
             code = sqlite3.SQLITE_FULL
-        kind, advice = _SQLITE.get(code & 0xFF, (StoreError, "the database refused a statement"))
+        kind, advice = _SQLITE.get(code & 0xFF, (StoreConflict, "the database refused a statement"))
         return _said(kind, address, advice)
     if isinstance(error, DBAPIError):
         return _from_server(error, address)
     if isinstance(error, SQLAlchemyError):
-        return _said(StoreError, address, type(error).__name__)
+        return _said(StoreConflict, address, type(error).__name__)
     return None
 
 
@@ -313,7 +303,7 @@ def is_gone(error: BaseException) -> bool:
 
 def _said(kind: type[StoreError], address: StoreAddress, text: str) -> StoreError:
     """An error in words; a job may wait for what passes, so that it stops is not said of that."""
-    return kind(f"ledger {address}: {text}; {NOTHING if getattr(kind, 'passing', False) else STOPS}")
+    return kind(f"ledger {address}: {text}; {NOTHING if kind is StoreAway else STOPS}")
 
 
 def _from_server(error: DBAPIError, address: StoreAddress) -> StoreError:
@@ -322,14 +312,14 @@ def _from_server(error: DBAPIError, address: StoreAddress) -> StoreError:
         for prefixes, kind, advice in _POSTGRES:
             if str(state).startswith(prefixes):
                 return _said(kind, address, f"{advice} (SQLSTATE {state})")
-        return _said(StoreError, address, f"the server refused a statement (SQLSTATE {state})")
+        return _said(StoreConflict, address, f"the server refused a statement (SQLSTATE {state})")
     if name in ("OperationalError", "InterfaceError", "ConnectionTimeout"):
         text = str(error.orig)
         if _REFUSED.search(text) and not _TOO_MANY.search(text):
             advice = (
                 "the server, or the pooler before it, refused the login; check user, password, database and sslmode"
             )
-            return _said(StoreUnavailable, address, advice)
+            return _said(StoreConflict, address, advice)
         advice = "the server cannot be reached or has no connection left; check host, port, sslmode and that it runs"
         return _said(StoreAway, address, advice)
-    return _said(StoreUnavailable, address, "its address has a parameter that the driver does not take; mend it")
+    return _said(StoreConflict, address, "its address has a parameter that the driver does not take; mend it")

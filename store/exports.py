@@ -22,7 +22,7 @@ from ..schemas.digests import canonical_json
 from ..schemas.releases import release_batch
 from ..schemas.slots import SlotGrid, format_duration
 from .address import StoreAddress
-from .errors import BlockError, ExportError
+from .errors import StoreConflict
 from .files import BESIDE
 from .log import Chain, pages
 from .specs import NoisyBlock, Record, Registration, classes_of, layout_of, total_is_public
@@ -74,7 +74,7 @@ def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
     """
     block = record.block
     if block is None:
-        raise BlockError(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
+        raise StoreConflict(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
     public = total_is_public(registration)
     return release_batch(
         header_of(registration, record) | _classes(registration, record) | {"completeness": block.completeness},
@@ -115,10 +115,10 @@ def back_up(
 ) -> None:
     """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running."""
     if not address.is_sqlite:
-        raise ExportError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
+        raise ValueError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
     for path in (f"{target}{end}" for end in ("", *BESIDE)):  # SQLite would play a log beside it into it
         if os.path.lexists(path):
-            raise ExportError(f"{path}: it exists, and a backup never replaces a file; choose another name")
+            raise ValueError(f"{path}: it exists, and a backup never replaces a file; choose another name")
     # a copy of damage would take the place of an earlier one that is whole
     check()
     part = whole_file(target, private=True)
@@ -126,7 +126,7 @@ def back_up(
         try:
             source.backup(copy)
         except sqlite3.Error as error:
-            raise ExportError(
+            raise ValueError(
                 f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
             ) from None
 
@@ -141,9 +141,9 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
         with files.whole_file(path, private=private, new=private) as part:
             yield part
     except files.FileError as error:
-        raise ExportError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error}") from None
     except OSError as error:
-        raise ExportError(
+        raise ValueError(
             f"{path}: cannot be written ({files.reason(error)}); check the folder and the room on its disk"
         ) from None
 
@@ -156,7 +156,7 @@ LOG_SCHEMA = pa.schema([("domain", pa.utf8()), ("seq", pa.int64()), ("key", pa.u
 def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
     """Write the rows of some domains, each with the digest of all up to it, as far as it is known; how many."""
     if path.suffix not in (".jsonl", ".parquet"):
-        raise ExportError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
+        raise ValueError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
     rows = [
         {"domain": chain.name, "seq": row.seq, "key": row.key, "body": row.body, "digest": chain.digest_at(row.seq)}
         for chain in chains

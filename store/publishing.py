@@ -21,7 +21,7 @@ from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Window
 from .codec import as_public, block_bytes, block_from_bytes, now_us, scale_text
 from .domain import Domain, Query
-from .errors import BlockError, ChargeMismatch, RosterChanged, UnknownNameError
+from .errors import StoreConflict, shown
 from .log import damaged
 from .registration import Registrar
 from .specs import (
@@ -103,7 +103,7 @@ class Publisher:
         held = self.writing.domain(names[0])
         query = None if held is None else held.queries.get(names[1])
         if held is None or query is None:
-            raise UnknownNameError(
+            raise StoreConflict(
                 f"query {names[1]!r} of domain {names[0]!r} is not on record here: another ledger, or an older copy of "
                 "it? register the query again, or restore the newer copy"
             )
@@ -159,7 +159,8 @@ class Publisher:
         recorded, given = query.roster_at(window.start), self.registration.roster_of(window).digest
         if recorded != given:
             field = f"the digest of the roster of window {window}"
-            raise RosterChanged.of(query.spec.name, field, recorded[:8], given[:8])
+            advice = f"because the roster was changed since; stop the job, or {_ANEW}"
+            raise _mismatch(query.spec.name, "roster", field, recorded[:8], given[:8], advice)
 
 
 def check_windows(registration: Registration, windows: Iterable[Window]) -> None:
@@ -167,7 +168,7 @@ def check_windows(registration: Registration, windows: Iterable[Window]) -> None
     query = registration.query
     for window in windows:
         if not query.schedule.contains(window):
-            raise BlockError(
+            raise StoreConflict(
                 f"query {query.name!r}: window {window} is not in its schedule; publish the windows of the "
                 f"registration only"
             )
@@ -179,7 +180,7 @@ def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -
     check_windows(registration, (draft.window for draft in drafts))
     for draft in drafts:
         if not 0 <= draft.shard < query.shards:
-            raise BlockError(
+            raise StoreConflict(
                 f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "
                 f"shards from the registration"
             )
@@ -196,10 +197,20 @@ def _check_same(registration: Registration, held: Query) -> None:
         ("scales", held.spec.scales, query.scales),
     ):
         if recorded != given:
-            raise ChargeMismatch.of(query.name, field, recorded, given)
+            raise _mismatch(query.name, field, field, recorded, given, _STOP)
     # an extension since then is fine, its windows are only more
     if recorded_stop is not None and (stop is None or stop > recorded_stop):
-        raise ChargeMismatch.of(query.name, "windows.stop", recorded_stop, stop)
+        raise _mismatch(query.name, "windows.stop", "windows.stop", recorded_stop, stop, _STOP)
+
+
+_STOP = "stop the job and register the query again: a row drawn now would not be the one that was charged"
+_ANEW = "read the registration again and count the window anew: `Store.charge_windows` gives it"
+
+
+def _mismatch(query: str, field: str, said: str, recorded: Any, given: Any, advice: str) -> StoreConflict:
+    """The error for a release that would not be what the recorded charge paid for; the job must stop."""
+    what = f"{said} is {shown(given)} for this job and {shown(recorded)} in the charge on record"
+    return StoreConflict(f"query {query!r}: {what}; {advice}", field=field, recorded=recorded, given=given)
 
 
 def _check_block(registration: Registration, draft: BlockToPublish, block: Any) -> None:
@@ -207,18 +218,18 @@ def _check_block(registration: Registration, draft: BlockToPublish, block: Any) 
     layout = layout_of(registration, draft.window)
     keys = layout.keys(draft.shard)
     if tuple(block.keys) != keys:
-        raise BlockError(
+        raise StoreConflict(
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
     shapes = {"counts": (len(keys), layout.columns), "totals": (len(keys),)}
     for name, found in (("counts", block.counts), ("totals", block.totals)):
         if found.dtype != np.int64 or found.shape != shapes[name]:
-            raise BlockError(
+            raise StoreConflict(
                 f"{where}: its {name} are {found.dtype} of shape {found.shape}; they must be int64 of shape "
                 f"{shapes[name]}"
             )
     if block.completeness not in COMPLETENESS:
-        raise BlockError(
+        raise StoreConflict(
             f"{where}: completeness is {block.completeness!r} and must be one of {', '.join(COMPLETENESS)}"
         )

@@ -39,7 +39,7 @@ from .accounts import admitted_end, loss_of, priced
 from .changes import decide, know
 from .codec import delta_bytes, domain_body, now_us, plain, query_body
 from .domain import SAME_VALUES, SHARING, Blobs, Domain, Query
-from .errors import QUERY_ADVICE, BudgetRefused, ModeError, RegistrationConflict, SharedSeries, StoreError
+from .errors import QUERY_ADVICE, BudgetRefused, StoreConflict
 from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference, roster_text
 from .transactions import Look, Writing
 
@@ -136,8 +136,9 @@ class Registrar:
             self.writing.add(root, "mode", {"noise": query.noise})
         if root.mode != query.noise:
             kinds = {"none": "the noise-free rows of tests", "private": "real rows"}
-            raise ModeError(
-                f"ledger: it holds {kinds[str(root.mode)]} and never {kinds[query.noise]} as well; use another ledger"
+            raise StoreConflict(
+                f"ledger: it holds {kinds[str(root.mode)]} and never {kinds[query.noise]} as well; use another ledger",
+                field="mode",
             )
 
     def _of_same_values(self, given: DomainSpec, query: str) -> DomainSpec:
@@ -151,7 +152,7 @@ class Registrar:
         if not given.same_values_as:
             return given
         if given.same_values_as not in held.queries:
-            raise StoreError(
+            raise StoreConflict(
                 f"same_values_as names query {given.same_values_as!r}, which domain {given.name!r} does not have on "
                 "record; name a query that ran before, or leave it out"
             )
@@ -168,10 +169,10 @@ class Registrar:
         if difference is not None:
             difference = first_difference(recorded.as_set, given.as_set) or difference
             advice = _BELIEF_ADVICE if difference[0].startswith("model") else _DOMAIN_ADVICE
-            raise RegistrationConflict.of(name, *difference, advice)
+            raise StoreConflict.of(name, *difference, advice)
         # a job with settings older than a raise still runs, under the new budget
         if given.budget not in self.held.budgets:
-            raise RegistrationConflict.of(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
+            raise StoreConflict.of(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
     def _create(self, held: Domain, query: QuerySpec, belief: int, shares_with: Iterable[str]) -> Registration:
         if query.mechanism != TRANSITIONS:
@@ -180,7 +181,7 @@ class Registrar:
         try:
             end, reserved = admitted_end(held.spec, asked, promises)
         except ChainError as error:
-            raise StoreError(f"{held.said}: its belief cannot be priced: {error}") from None
+            raise StoreConflict(f"{held.said}: its belief cannot be priced: {error}") from None
         if end == asked.start:
             # one window alone, so that the number says what would have to be freed
             raise _refused(f"the first window of query {query.name!r}", held, [*promises, asked.first(1)])
@@ -210,7 +211,7 @@ class Registrar:
         away = left_alone(self._others(), held.spec, (series for series, _ in new), held) if new else set[str]()
         joined = roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if joined.kind != roster.kind:
-            raise StoreError(f"query {name!r}: its histograms are of a {roster.kind}; let series join as such")
+            raise StoreConflict(f"query {name!r}: its histograms are of a {roster.kind}; let series join as such")
         start = known.first_open
         if joined is not roster and start is not None:
             self.add_version(known, roster, joined, start)
@@ -220,7 +221,7 @@ class Registrar:
     def _change_roster(self, known: Query, old: Roster, new: Roster, shares_with: Iterable[str]) -> None:
         """Let another roster hold from the first window that is not charged."""
         said = [roster_text(old), roster_text(new)]
-        conflict = partial(RegistrationConflict.of, f"query {known.spec.name!r}", "roster", *said)
+        conflict = partial(StoreConflict.of, f"query {known.spec.name!r}", "roster", *said)
         if old.digest != self.roster:
             raise conflict(_RACE_ADVICE)
         start = known.first_open
@@ -272,10 +273,10 @@ class Registrar:
         spec, name = held.spec, f"query {query.name!r}"
         differs = new.difference(old)
         if differs is not None:
-            raise RegistrationConflict.of(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
+            raise StoreConflict.of(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
             starts = spec.instant(old.start), spec.instant(new.start)
-            raise RegistrationConflict.of(name, "windows.start", *starts, QUERY_ADVICE)
+            raise StoreConflict.of(name, "windows.start", *starts, QUERY_ADVICE)
         old_end, new_end = old.end, new.end
         if old_end == new_end:
             return
@@ -286,7 +287,7 @@ class Registrar:
             return
         cut = self._answer(known).admitted_stop is not None
         if cut or old_end is None or (new_end is not None and new_end < old_end):
-            raise RegistrationConflict.of(name, "windows.stop", *stops, QUERY_ADVICE)
+            raise StoreConflict.of(name, "windows.stop", *stops, QUERY_ADVICE)
         promises = held.promised()
         asked = priced(new, known.spec.losses, start=old.start_behind(old_end))
         end, reserved = admitted_end(spec, asked, promises)
@@ -300,14 +301,14 @@ class Registrar:
         """End a query's schedule with the last window that ends by a slot, and take back what was promised behind."""
         held, schedule, name = self.held, known.schedule, f"query {known.spec.name!r}"
         if not schedule.is_end(slot):
-            raise StoreError(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
+            raise StoreConflict(f"{name}: no window of its schedule ends at slot {slot}; end it where one does")
         if known.next_start > schedule.start_behind(slot):
-            raise StoreError(
+            raise StoreConflict(
                 f"{name}: windows behind slot {slot} are charged already, up to slot {known.next_start}; end it where "
                 "they end, or later"
             )
         if schedule.stop is not None and schedule.stop < slot:
-            raise StoreError(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
+            raise StoreConflict(f"{name}: its schedule ends at slot {schedule.stop}, before slot {slot}")
         spec, left = held.spec, held.promised_until(known, slot)
         old, new = spec.instant(schedule.stop) or "endless", spec.instant(slot)
         more: dict[str, Any] = {"stop": slot, "promised": [], "reserved": loss_of(spec, left)}
@@ -328,7 +329,7 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     name = f"query {given.name!r}"
     # before the scale, which would be another one then
     if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
-        raise RegistrationConflict.of(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
+        raise StoreConflict.of(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
     old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
     anchors = old.pop("windows.anchor", None), new.pop("windows.anchor", None)
     old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
@@ -346,35 +347,35 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     difference = first_difference(old, new)
     if difference is not None:
         said = first_difference(held.as_set(recorded), given.as_set(domain))
-        raise RegistrationConflict.of(name, *(said or difference), QUERY_ADVICE)
+        raise StoreConflict.of(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
     if not given.schedule_given and anchors[0] != anchors[1]:
-        raise RegistrationConflict.of(name, "windows.anchor", *anchors, QUERY_ADVICE)
+        raise StoreConflict.of(name, "windows.anchor", *anchors, QUERY_ADVICE)
 
 
 def _check(domain: DomainSpec, query: QuerySpec) -> None:
     """Refuse what could not be kept, before anything is written."""
     for what, name in (("domain", domain.name), ("query", query.name)):
         if not name or "\0" in name:
-            raise StoreError(f"{what}: the name {name!r} is empty or has a null character; give it a name")
+            raise StoreConflict(f"{what}: the name {name!r} is empty or has a null character; give it a name")
     if query.domain != domain.name:
-        raise StoreError(f"query {query.name!r}: it belongs to domain {query.domain!r}, not to {domain.name!r}")
+        raise StoreConflict(f"query {query.name!r}: it belongs to domain {query.domain!r}, not to {domain.name!r}")
     for what, number in (("privacy.budget", domain.budget), ("release_epsilon_dp", query.release_epsilon_dp)):
         if not (math.isfinite(number) and number > 0):
-            raise StoreError(f"{what} is {number!r} and must be finite and above 0")
+            raise StoreConflict(f"{what} is {number!r} and must be finite and above 0")
     if query.scale <= 0 or query.shards < 1:
-        raise StoreError(
+        raise StoreConflict(
             f"query {query.name!r}: scale {query.scale} must be above 0 and shards {query.shards} at least 1"
         )
     schedule = query.schedule
     if schedule.start is None:
-        raise StoreError(
+        raise StoreConflict(
             f"query {query.name!r}: windows.start is missing; budget is reserved from the first window on, so set it"
         )
     grid = SlotGrid(**domain.grid)
     for field, slot in (("windows.start", schedule.start), ("windows.stop", schedule.stop)):
         if slot is not None and not -_INT64 <= grid.time_of(slot) <= _INT64:
-            raise StoreError(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")
+            raise StoreConflict(f"{field}: slot {slot} lies beyond what microseconds in 64 bits can say; move it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +415,25 @@ class Others:
 def check_apart(others: Others, domain: DomainSpec, series: Collection[str], own: Domain | None = None) -> None:
     """Refuse series of a domain that another domain of the ledger has, unless it may have them as well."""
     for other, shared, differs in _barred(others, domain, series, own):
-        raise SharedSeries.of(domain.name, other, len(shared), differs)
+        raise _shared_with(domain.name, other, len(shared), differs)
+
+
+def _shared_with(domain: str, other: str, series: int, differs: str | None) -> StoreConflict:
+    """The error for series of another domain: how many, as their names are data, and the field that differs, if any."""
+    found = f"domain {domain!r}: {series:,} of its series {'are' if series > 1 else 'is'} in domain {other!r}"
+    apart = "; if they are other series that happen to have these names, name them apart or use another ledger"
+    if differs is None:
+        message = (
+            f"{found} of this ledger, with the same slots, states and readings: it is the same domain under another "
+            f"name, and series have one budget whatever it is called; set domain to {other!r}{apart}"
+        )
+    else:
+        message = (
+            f"{found} of this ledger, whose state process is another one ({differs} differs): what the two tell "
+            f"together is in no account, and their losses do not add up to it; to publish both all the same, set "
+            f"shares_series_with: [{other}], which is kept on record{apart}"
+        )
+    return StoreConflict(message, field="domain", domain=domain, other=other, series=series, differs=differs)
 
 
 def left_alone(others: Others, domain: DomainSpec, series: Iterable[str], own: Domain | None = None) -> set[str]:

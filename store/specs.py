@@ -21,7 +21,7 @@ from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_duration, format_instant
 from ..schemas.states import StateSpace
-from .errors import StoreError, Words
+from .errors import StoreConflict, Words
 
 #: How long after a change of a roster a window begins that a running job counts by it, microseconds: its workers look
 #: for a newer one every few seconds, and clocks differ.
@@ -569,7 +569,7 @@ def classes_of(registration: Registration) -> SlotClasses:
     try:
         return SlotClasses(query.by, registration.domain.reading.get("timezone", "UTC"))
     except ValueError as error:
-        raise StoreError(f"query {query.name!r}: {error}; a later version may know it") from None
+        raise StoreConflict(f"query {query.name!r}: {error}; a later version may know it") from None
 
 
 def bins_of(registration: Registration) -> StateSpace:
@@ -580,7 +580,9 @@ def bins_of(registration: Registration) -> StateSpace:
     try:
         return states.merged(query.bins)
     except ValueError as error:
-        raise StoreError(f"query {query.name!r}: {error}; check this record with `quiltstream ledger verify`") from None
+        raise StoreConflict(
+            f"query {query.name!r}: {error}; check this record with `quiltstream ledger verify`"
+        ) from None
 
 
 def total_is_public(registration: Registration) -> bool:

@@ -27,7 +27,7 @@ from .changes import Changed, Estimated, SourceId
 from .codec import block_from_bytes
 from .database import Database, borrow, check_rights, give_back
 from .domain import Blobs, Domain, Query, unknown_query, windows_from
-from .errors import StoreMissing
+from .errors import StoreConflict
 from .exports import has_keys, rows_of
 from .log import Head, damaged, heads
 from .publishing import Publisher, check_drafts, check_windows
@@ -44,9 +44,8 @@ class Store:
 
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
-    ledger that cannot be used is a :class:`StoreError` of every method, and a name that is not on record an
-    :class:`UnknownNameError`, but of `registered`, `entries`, `records`, `estimated` and `source_ids`, which find
-    nothing.
+    ledger that cannot be used is a :class:`StoreError` of every method, and so is a name that is not on record, but of
+    `registered`, `entries`, `records`, `estimated` and `source_ids`, which find nothing.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`. What is read is
@@ -79,6 +78,16 @@ class Store:
         """The random name of the ledger."""
         return self._opened().store_id or ""
 
+    def is_there(self) -> bool:
+        """Whether a ledger is at the address; one that was known and is gone is an error. None is made."""
+        try:
+            self._opened(create=False)
+        except StoreConflict as error:
+            if not error.details.get("missing"):
+                raise
+            return False
+        return True
+
     # what writes
 
     def register(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
@@ -92,10 +101,10 @@ class Store:
         new query, together with the change of the domain's belief that it makes, or neither is.
 
         Raises:
-            RegistrationConflict: the domain or query has other content; it names the field and both values.
-            SharedSeries: another domain has series of the roster, and they may not be shared.
+            StoreConflict: the domain or query has other content, and the error names the field and both values; another
+                domain has series of the roster that may not be shared; or the store holds rows of the other kind (real,
+                or noise-free rows of tests).
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
-            ModeError: the store holds rows of the other kind (real, or noise-free rows of tests).
         """
         return self._register(domain, query, estimated, keep=True)
 
@@ -151,8 +160,7 @@ class Store:
         where it has them. A process that knows of the charges makes no query.
 
         Raises:
-            ChargeMismatch: what is on record is not what the registration says; stop the job.
-            BlockError: a window is not one of the query's.
+            StoreConflict: what is on record is not what the registration says, or a window is not one of the query's.
         """
         asked = sorted(windows)
         check_windows(registration, asked)
@@ -176,9 +184,8 @@ class Store:
         record instead of a block, for all shards and for ever. One record a draft comes back, in their order.
 
         Raises:
-            ChargeMismatch: what is on record is not what the registration says; stop the job.
-            RosterChanged: the same, because the roster was changed since: :meth:`charge_windows` gives the new one.
-            BlockError: a draft does not belong to the query.
+            StoreConflict: what is on record is not what the registration says: the job must stop, unless the ``field``
+                is ``roster``, which :meth:`charge_windows` gives anew; or a draft does not belong to the query.
         """
         check_drafts(registration, drafts)
         if not drafts:
@@ -363,7 +370,7 @@ class Store:
         """What a domain, on record or not, will share with each other one when it has some series, without a change.
 
         Raises:
-            SharedSeries: a registration of them would be refused.
+            StoreConflict: a registration of them would be refused.
         """
         with self._look() as look:
             held, others = look.domain(domain.name), Others.of(look, domain.name)
@@ -422,14 +429,10 @@ class Store:
         What was tried is committed, which a full disk shows, unless it is to be ``undone``.
 
         Raises:
-            StoreMisplaced: a new ledger would be made beside another one of the database.
-            StoreReadOnly: the ledger, or the folder for a new one, cannot be written.
-            StoreUnavailable: where there is none, none could be made; the subclass says why.
+            StoreError: it could not.
         """
         database = self._borrowed()
-        try:
-            database.open(expected=self._address.store_id)
-        except StoreMissing:
+        if not self.is_there():
             database.try_to_make()
             return
         if not self._address.is_sqlite:
@@ -458,7 +461,7 @@ class Store:
         A restored backup has forgotten what was charged after it: restore one only where nothing newer is left.
 
         Raises:
-            ExportError: the ledger is not SQLite, the file exists, or it cannot be written.
+            ValueError: the ledger is not SQLite, the file exists, or it cannot be written.
             StoreDamaged: something is not as it was written; an earlier backup may be whole.
         """
         database = self._database()
@@ -485,8 +488,8 @@ class Store:
         self._opened()
         return self._borrowed()
 
-    def _opened(self) -> StoreAddress:
-        found = self._borrowed().open(create=self._create, over=self._over, expected=self._address.store_id)
+    def _opened(self, *, create: bool = True) -> StoreAddress:
+        found = self._borrowed().open(create=create and self._create, over=self._over, expected=self._address.store_id)
         if self._address.store_id is None:
             self._address = self._address.pinned(found)
         return self._address

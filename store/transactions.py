@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .codec import now_us
 from .domain import Blobs, Domain
-from .errors import UnknownNameError
+from .errors import StoreConflict
 from .log import APPEND, BEGIN, MOVE, Chain, Root
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Look:
         found = self.domain(name)
         if found is None:
             known = ", ".join(sorted(self.root.domains)) or "no domain yet"
-            raise UnknownNameError(f"domain {name!r} is not on record in this ledger; it has {known}")
+            raise StoreConflict(f"domain {name!r} is not on record in this ledger; it has {known}")
         return found
 
     def blobs(self, name: str) -> Blobs:

@@ -29,7 +29,7 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.model import fitting, init_with, shipped_text
 from ..schemas.slots import DAY_US, Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
-from ..store.errors import QUERY_ADVICE, RegistrationConflict, StoreMissing
+from ..store.errors import QUERY_ADVICE, StoreConflict
 from ..store.specs import Registration
 from .plan import Plan, choose
 
@@ -271,7 +271,7 @@ def check_plan(plan: Plan, *, live: bool) -> None:
     Raises:
         SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
             a stand-in or covers few series, or the noise drowns the counts.
-        RegistrationConflict: ``windows.stop`` is before the one on record.
+        StoreConflict: ``windows.stop`` is before the one on record.
         StoreError: there is a ledger and it cannot be read.
     """
     if live:
@@ -421,7 +421,7 @@ def check_ends(plan: Plan) -> None:
         return  # the store says which windows, and whether the schedule may end before them
     if given.stop < end:
         was, now = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
-        raise RegistrationConflict.of(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
+        raise StoreConflict.of(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
     extended = replace(recorded, stop=given.stop)
     if extended.covered.stop > end:
         check_number(plan, extended)
@@ -431,10 +431,7 @@ def _held(plan: Plan) -> Registration | None:
     from ..store.store import Store  # noqa: PLC0415 - with SQLAlchemy, which a plan does not need
 
     with Store(plan.address) as store:
-        try:
-            return store.registered(plan.domain.name, plan.query_name)
-        except StoreMissing:
-            return None
+        return store.registered(plan.domain.name, plan.query_name) if store.is_there() else None
 
 
 def check_number(plan: Plan, schedule: Schedule) -> None:

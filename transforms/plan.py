@@ -48,7 +48,7 @@ from ..schemas.settings.readings import Constant
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
-from ..store.errors import StoreError
+from ..store.errors import StoreConflict
 from ..store.specs import LENGTHS, DomainSpec, Noise, QuerySpec, Registration, bins_of, classes_of, total_is_public
 from .readings.slots import Words, words_of
 
@@ -290,7 +290,7 @@ class Plan:
         if self.noise == "none":
             return by_class(ExactHistogram(bins), number)
         if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
-            raise StoreError(
+            raise StoreConflict(
                 f"query {query.name!r}: noise_law is {query.noise_law}, which publishes totals, and under the rule "
                 f"missing: {registration.domain.missing} they are not public. Nothing is drawn; check this record with "
                 "`quiltstream ledger verify`"
@@ -298,7 +298,7 @@ class Plan:
         try:
             return by_class(noisy_histogram(query.noise_law, bins, query.scale), number)
         except ValueError as error:
-            raise StoreError(f"query {query.name!r}: {error}") from None
+            raise StoreConflict(f"query {query.name!r}: {error}") from None
 
     def with_multiplicity(self, most: int) -> Plan:
         """The plan of a query whose noise is calibrated for series in so many groups.

@@ -44,7 +44,7 @@ from ..schemas.settings.job import Accepted, Settings
 from ..schemas.slots import format_instant, parse_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
-from ..store.errors import StoreError
+from ..store.errors import StoreConflict
 from ..store.specs import Noise, Registration
 from ..store.store import Store
 from .aggregate.coders import Part
@@ -632,7 +632,7 @@ class RegisterQuery(beam.DoFn):
             with Store(self._plan.address) as store:
                 store.note_history_lost(self._plan.domain.name, releases=self._plan.lost)
         if _counted_by(made) != _counted_by(planned):
-            raise StoreError(
+            raise StoreConflict(
                 f"query {self._plan.query_name!r}: another job put it on record meanwhile, with other series, windows "
                 "or shards than this one counted by; nothing was charged by this job: run it again"
             )

@@ -19,7 +19,7 @@ from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.slots import DAY_US, NoWholeWindowError, Schedule, format_duration, format_instant, parse_instant
 from ..store.codec import now_us
-from ..store.errors import QUERY_ADVICE, RegistrationConflict, Words
+from ..store.errors import QUERY_ADVICE, StoreConflict, Words
 from ..store.specs import Registration, group_by
 from ..store.store import Store
 from .checks import check_number
@@ -241,7 +241,7 @@ def _away(store: Store, plan: Plan, seen: Discovered) -> set[str]:
 def _agree(put: Callable[..., Registration], plan: Plan, held: Registration, *, live: bool) -> Registration:
     """Register what is on record for a query again, with everything that the settings give in its place."""
     given, recorded = plan.schedule, held.query.schedule
-    conflict = partial(RegistrationConflict.of, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
+    conflict = partial(StoreConflict.of, f"query {plan.query_name!r}", advice=QUERY_ADVICE)
     if not live and given.stop is None and recorded.stop is None:
         raise conflict("windows.stop", Words("none, as a live run has it"), Words("the end of the source"))
     roster = held.query.roster if plan.roster is None else plan.roster

@@ -32,7 +32,7 @@ from ...store.address import StoreAddress
 from ...store.answers import DomainSummary
 from ...store.changes import Changed
 from ...store.domain import SAME_VALUES, SHARING
-from ...store.errors import BudgetRefused, StoreError, UnknownNameError
+from ...store.errors import BudgetRefused, StoreConflict, StoreError
 from ...store.log import Head
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
@@ -308,7 +308,7 @@ def drift(text: str, domain: str, query: str) -> None:
     with _open(text) as store:
         held = store.registered(domain, query)
         if held is None:
-            raise UnknownNameError(f"query {query!r} of domain {domain!r} is not on record in this ledger")
+            raise StoreConflict(f"query {query!r} of domain {domain!r} is not on record in this ledger")
         judged, news = looked_at(store, held)
     console = results()
     for one in news:

@@ -32,7 +32,6 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink
 from ...schemas.settings.job import Settings, read_roster
 from ...store.changes import SourceId
-from ...store.errors import StoreMissing
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
@@ -384,7 +383,7 @@ class SinkFolder(LiveSink):
             CommandError: a file holds no releases.
         """
         registration = None
-        with suppress(StoreMissing):
+        if store.is_there():
             registration = store.registered(self._settings.domain, self._settings.query)
         strangers = set(self._names()) if registration is None else self._look(store, registration)
         return [one for name in sorted(strangers) for one in ids_in(in_folder(self._folder, name), self._settings)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +19,6 @@ from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
 from ...schemas.table_files import RELEASES
 from ...store.changes import SourceId
-from ...store.errors import StoreMissing
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.kafka.client import LOOK_S, Cluster, KafkaUnavailableError, look
@@ -166,7 +164,7 @@ class SinkTopic(LiveSink):
         """
         there = self._look()
         registration = None
-        with suppress(StoreMissing):
+        if store.is_there():
             registration = store.registered(self._settings.domain, self._settings.query)
         if registration is not None:
             known = [_marks(ids) for _, _, ids in recorded_blocks(store, registration)]

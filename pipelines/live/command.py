@@ -18,7 +18,7 @@ from apache_beam.runners.runner import PipelineState
 
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
-from ...store.errors import StoreUnavailable
+from ...store.errors import StoreAway
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands import STOP_SIGNALS
@@ -268,9 +268,7 @@ def _patiently(call: Callable[[], _Answer], waits: Waits) -> _Answer:
     while True:
         try:
             return call()
-        except StoreUnavailable as error:
-            if not error.passing:
-                raise
+        except StoreAway as error:
             waits.wait(AwayError(str(error), ExitCode.AWAY, "ledger"))
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.slots import format_instant
-from ...store.errors import StoreError, StoreUnavailable
+from ...store.errors import StoreAway, StoreError
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.aggregate.ledger_access import give_up
@@ -360,9 +360,7 @@ def _rounds(result: Any, job: LiveJob, watch_loop: WatchLoop, look_s: float) -> 
         try:
             with watch_loop.awaiting(Cause.LEDGER):
                 progress = job.look(state)
-        except StoreUnavailable as error:
-            if not error.passing:
-                raise
+        except StoreAway as error:
             # the workers need it too, and wait for it as well
             away = str(error)
         if progress.text != printed:

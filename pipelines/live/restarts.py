@@ -37,9 +37,6 @@ _LONGEST_WAIT_S = 30.0
 _TELL_S = 300.0
 _SOUND_S = 60.0
 
-#: The package's own errors that may go by though nothing is known to be away.
-_PASSING = frozenset({"StoreUnavailable", "RunnerError"})
-
 #: What is said to be away, on the metric.
 _CAUSES: dict[Part, Cause] = {
     "ledger": Cause.LEDGER,
@@ -107,8 +104,6 @@ def failure_of(  # noqa: PLR0911 - one for each kind of failure
         return ReplacedError(failure.text)
     if failure.passing:
         return AwayError(failure.text, failure.code, "ledger")
-    if failure.kind in _PASSING:
-        return RunnerError(failure.text, failure.code, failure.text)
     if failure.kind or failure.code is not ExitCode.FAILURE:
         return CommandError(failure.text, failure.code)
     text = str(error)

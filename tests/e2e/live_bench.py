@@ -28,8 +28,8 @@ import yaml
 from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.settings.connectors import FileFormat
-from quiltstream.store import Store, StoreMissing
-from quiltstream.store.errors import UnknownNameError
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreConflict
 
 from ..examined import Examined, Span, every, examine, on_record
 from ..released import write_rows
@@ -325,7 +325,7 @@ class Bench:
         with Store(self.ledger, create=False) as store:
             try:
                 return [row for batch in store.releases("homes", "load") for row in releases_from_batch(batch)]
-            except (StoreMissing, UnknownNameError):
+            except StoreConflict:
                 return []
 
     def on_record(self) -> dict[str, str]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quiltstream.schemas.releases import releases_from_batch
-from quiltstream.store import Store, StoreMissing
-from quiltstream.store.errors import UnknownNameError
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreConflict
 
 from .live_bench import ORIGIN, PATIENCE, Bench, Running
 from .test_live_restart import prisms_of
@@ -55,7 +55,7 @@ def charged(bench: Bench) -> int:
     with Store(bench.ledger, create=False) as store:
         try:
             return store.summary("homes").charged
-        except (StoreMissing, UnknownNameError):
+        except StoreConflict:
             return 0
 
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from quiltstream.store import Store, StoreMissing
-from quiltstream.store.errors import ExportError, NotDurableError, StoreStandby, StoreUnavailable
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreAway, StoreConflict
 
 from ..store.contract import StoreContract
 from ..store.damage import rewriting
@@ -28,7 +28,7 @@ class TestPostgres(OnPostgres, StoreContract):
 def test_a_server_without_durable_commits_is_refused(postgres_url: str) -> None:
     for level in ("off", "local", "remote_write"):
         weak = f"{postgres_url}&options=-csynchronous_commit%3D{level}"
-        with Store(weak, create=True) as store, pytest.raises(NotDurableError, match=f"synchronous_commit = {level}"):
+        with Store(weak, create=True) as store, pytest.raises(StoreConflict, match=f"synchronous_commit = {level}"):
             store.register(domain(), query())
     with new_schema(postgres_url, "%20-csynchronous_commit%3Dremote_apply") as url, Store(url, create=True) as store:
         assert store.register(domain(), query()).fresh
@@ -63,7 +63,7 @@ def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_u
                 store.close()
                 connection.execute("ALTER DATABASE failed_over SET default_transaction_read_only = on")
                 for _ in range(2):
-                    with pytest.raises(StoreStandby):
+                    with pytest.raises(StoreAway):
                         store.publish(held, drafts(held))
                 connection.execute("ALTER DATABASE failed_over RESET default_transaction_read_only")
                 assert len(store.publish(held, drafts(held))) == len(drafts(held))
@@ -80,7 +80,7 @@ def test_a_wrong_password_or_database_is_an_error_without_a_secret(
     nowhere = right.set(database="nowhere").render_as_string(hide_password=False)
     with caplog.at_level(logging.DEBUG):
         for url in (wrong, nowhere):
-            with Store(url, create=True) as store, pytest.raises(StoreUnavailable) as caught:
+            with Store(url, create=True) as store, pytest.raises(StoreConflict) as caught:
                 store.domains()
             shown = f"{caught.value}{caught.value!r}{store!r}{store.address}"
             assert right.password not in shown
@@ -101,10 +101,10 @@ def test_the_password_is_read_from_the_environment_or_a_file_of_the_worker(
     for address in (placeholder, by_file):
         with Store(address.render_as_string(hide_password=False), create=False) as store:
             assert password not in store.address.url
-            with pytest.raises(StoreMissing):
+            with pytest.raises(StoreConflict):
                 store.domains()
 
 
 def test_a_backup_of_a_server_ledger_is_refused_in_favour_of_server_tools(postgres_url: str, tmp_path: Path) -> None:
-    with Store(postgres_url, create=True) as store, pytest.raises(ExportError, match="pg_dump"):
+    with Store(postgres_url, create=True) as store, pytest.raises(ValueError, match="pg_dump"):
         store.backup(tmp_path / "copy.db")

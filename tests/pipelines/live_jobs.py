@@ -111,7 +111,7 @@ class Result:
 
     def wait_until_finish(self) -> None:
         raise RuntimeError(
-            "Pipeline failed: Traceback\nquiltstream.store.errors.StoreReadOnly: it is read-only\n\nTraceback"
+            "Pipeline failed: Traceback\nquiltstream.store.errors.StoreConflict: it is read-only\n\nTraceback"
         )
 
 

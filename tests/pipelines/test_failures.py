@@ -9,9 +9,10 @@ from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.schemas.model_file import ModelError
 from quiltstream.schemas.roster import RosterError
 from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.secrets import SecretError
 from quiltstream.schemas.slots import parse_duration
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.errors import AddressUnset, BudgetRefused, RegistrationConflict, StoreBusy, StoreError
+from quiltstream.store.errors import BudgetRefused, StoreAway, StoreConflict, StoreError
 from quiltstream.transforms.formats.paths import SourceFileError
 
 
@@ -24,9 +25,9 @@ from quiltstream.transforms.formats.paths import SourceFileError
         (BudgetExceeded(0.5, 0.75, 1.0), ExitCode.REFUSED),
         (BudgetRefused.of("q", 0.5, 0.75, 1.0), ExitCode.REFUSED),
         (StoreError("a"), ExitCode.STORE),
-        (StoreBusy("a"), ExitCode.AWAY),
-        (AddressUnset("a"), ExitCode.SETTINGS),
-        (RegistrationConflict.of("q", "f", 1, 2, "x"), ExitCode.STORE),
+        (StoreAway("a"), ExitCode.AWAY),
+        (SecretError("a"), ExitCode.SETTINGS),
+        (StoreConflict.of("q", "f", 1, 2, "x"), ExitCode.STORE),
         (SourceFileError("a"), ExitCode.SOURCE),
         (CommandError("a", ExitCode.STORE), ExitCode.STORE),
     ],
@@ -89,7 +90,7 @@ quiltstream.{module}.{name}: {text} [while running 'Publish/Release-ptransform-1
 @pytest.mark.parametrize(
     ("module", "name", "text", "code"),
     [
-        ("store.errors", "StoreBusy", "ledger: busy", ExitCode.AWAY),
+        ("store.errors", "StoreAway", "ledger: busy", ExitCode.AWAY),
         ("store.errors", "BudgetRefused", "too much", ExitCode.REFUSED),
         ("schemas.settings.base", "SettingsError", "one problem\nanother problem", ExitCode.SETTINGS),
         ("transforms.formats.paths", "SourceFileError", "file x is damaged", ExitCode.SOURCE),
@@ -112,8 +113,8 @@ def test_an_error_of_the_package_is_extracted_from_a_beam_error(
     ],
 )
 def test_runner_text_after_an_error_of_the_package_is_not_shown(tail: str) -> None:
-    failure = explain(RuntimeError("io.Wrapped: x\nquiltstream.store.errors.StoreBusy: ledger: busy" + tail))
-    assert (failure.code, failure.text, failure.kind) == (ExitCode.AWAY, "ledger: busy", "StoreBusy")
+    failure = explain(RuntimeError("io.Wrapped: x\nquiltstream.store.errors.StoreAway: ledger: busy" + tail))
+    assert (failure.code, failure.text, failure.kind) == (ExitCode.AWAY, "ledger: busy", "StoreAway")
 
 
 def test_a_wrapped_error_of_a_library_gives_its_kind_and_its_step_only() -> None:

@@ -19,7 +19,7 @@ from quiltstream.schemas.slots import Schedule
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import BudgetRefused, Store, StoreError
 from quiltstream.store.changes import Estimated
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import BeliefChange, DomainSpec, QuerySpec, Registration
 
 from ..depth import STRIDE, boundaries
@@ -161,14 +161,14 @@ class BeliefContract(OnLedger):
         first = store.register(domain(budget=3.0), query(share=0.25))
         change = joined()
         other = query("other", share=0.25)
-        with pytest.raises(RegistrationConflict, match=r"quiltstream ledger belief"):
+        with pytest.raises(StoreConflict, match=r"quiltstream ledger belief"):
             store.register(under(change, budget=3.0), other)
         store.change_belief("homes", change)
         made = store.register(under(change, budget=3.0), other)
         assert (first.belief, made.belief) == (0, 1)
         assert made.digest == other.digest(under(change)) != other.digest(domain())
         assert store.register(domain(budget=3.0), query(share=0.25)).digest == first.digest
-        with pytest.raises(RegistrationConflict, match=r"model\.gap"):
+        with pytest.raises(StoreConflict, match=r"model\.gap"):
             store.register(under(change, budget=3.0), query(share=0.25))
         store.publish(made, drafts(made))
         (batch, *_) = store.releases("homes", "other")

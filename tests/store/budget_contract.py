@@ -8,7 +8,7 @@ import pytest
 
 from quiltstream.store import BlockToPublish, BudgetRefused, Store, StoreError
 from quiltstream.store.address import forget
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 
 from ..present import present
 from .damage import rewriting
@@ -75,9 +75,9 @@ class BudgetContract(Registered):
         held = store.register(domain(budget=0.5), query())
         with pytest.raises(BudgetRefused, match="the first window of query 'more'") as caught:
             store.register(domain(budget=0.5), query("more"))
-        error = caught.value
-        assert (error.reserved, error.budget) == (held.reserved_loss, 0.5)
-        assert error.asked > error.remaining == 0.5 - held.reserved_loss
+        told = caught.value.details
+        assert (told["reserved"], told["budget"]) == (held.reserved_loss, 0.5)
+        assert told["asked"] > told["remaining"] == 0.5 - held.reserved_loss
         assert store.queries() == [("homes", "weekly")]
         with pytest.raises(BudgetRefused):
             store.register(domain("poor", budget=1e-3), query(domain="poor"))
@@ -128,7 +128,7 @@ class BudgetContract(Registered):
         # settings that are older than the raise still run; a third number does not
         assert store.register(domain(budget=0.3), partial()).domain.budget == 1.0
         assert store.register(domain(budget=1.0), partial()).domain.budget == 1.0
-        with pytest.raises(RegistrationConflict, match=r"privacy\.budget"):
+        with pytest.raises(StoreConflict, match=r"privacy\.budget"):
             store.register(domain(budget=0.7), partial())
 
     def test_a_raise_before_any_refusal_admits_the_next_windows(self, store: Store, url: str) -> None:

@@ -14,7 +14,7 @@ from quiltstream.privacy.mechanisms.histogram import LaplaceHistogram
 from quiltstream.schemas.calendars import Calendar, Unit, local_calendar, shifts_of
 from quiltstream.schemas.slots import Schedule, Window, parse_instant
 from quiltstream.store import BudgetRefused, Store, StoreError
-from quiltstream.store.errors import BlockError, RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import QuerySpec
 
 from ..present import present
@@ -102,7 +102,7 @@ class CalendarContract(OnLedger):
         held = store.register(domain(), days())
         first = held.query.schedule.first
         for window in (Window(first, first + 46), Window(first + 2, first + 50), Window(first - 48, first)):
-            with pytest.raises(BlockError, match="is not in its schedule"):
+            with pytest.raises(StoreConflict, match="is not in its schedule"):
                 store.publish(held, drafts(held, [window]))
         assert store.entries() == []
 
@@ -142,7 +142,7 @@ class CalendarContract(OnLedger):
         assert held.query.schedule.calendar is not None
         other = Calendar("day", "Europe/London", ((0, 0),), GRID.interval_us)
         asked = Schedule.of_calendar(other, held.query.schedule.start, held.query.schedule.stop)
-        with pytest.raises(RegistrationConflict, match=r"others from 2013-03-31 on.*another edition"):
+        with pytest.raises(StoreConflict, match=r"others from 2013-03-31 on.*another edition"):
             store.register(domain(), days(asked))
         assert store.entries() == before
         assert store.registered("homes", "weekly") == replace(held, fresh=False)
@@ -153,7 +153,7 @@ class CalendarContract(OnLedger):
         again = store.register(domain("winter"), days(plain, name="w", domain="winter"))
         assert again == replace(first, fresh=False)
         longer = Schedule.of_calendar(other, winter.start, slot("2013-04-05"))
-        with pytest.raises(RegistrationConflict, match="others from 2013-03-31 on"):
+        with pytest.raises(StoreConflict, match="others from 2013-03-31 on"):
             store.register(domain("winter"), days(longer, name="w", domain="winter"))
 
     def test_an_endless_query_ends_at_changed_zone_data_and_a_successor_continues(self, store: Store) -> None:
@@ -162,7 +162,7 @@ class CalendarContract(OnLedger):
         store.publish(held, drafts(held, windows))
         law = Calendar("day", "Europe/London", SUMMERLESS, GRID.interval_us)
         endless = Schedule.of_calendar(law, present(held.query.schedule.start))
-        with pytest.raises(RegistrationConflict, match=r"others from 2020-03-29 on.*set windows\.stop"):
+        with pytest.raises(StoreConflict, match=r"others from 2020-03-29 on.*set windows\.stop"):
             store.register(domain(), days(endless))
         with pytest.raises(StoreError, match="are charged already"):
             store.register(domain(), days(replace(endless, stop=windows[0].stop)))
@@ -215,9 +215,9 @@ class CalendarContract(OnLedger):
         assert store.register(domain(budget=30.0), again) == replace(first, fresh=False)
         assert again.digest(domain(budget=30.0)) == first.digest
         noisier = replace(again, scale=2 * again.scale, release_epsilon_dp=again.release_epsilon_dp / 2)
-        with pytest.raises(RegistrationConflict, match="scale"):
+        with pytest.raises(StoreConflict, match="scale"):
             store.register(domain(budget=30.0), noisier)
         changed = with_own_noise(winter)
         changed.header["lengths"]["46"]["scale_exact"] = "7/2"
-        with pytest.raises(RegistrationConflict, match=r"scales\.46"):
+        with pytest.raises(StoreConflict, match=r"scales\.46"):
             store.register(domain(budget=30.0), changed)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
-from quiltstream.store import Store, StoreAddress, StoreMissing
+from quiltstream.store import Store, StoreAddress, StoreConflict
 from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.store.log import Head, metadata
@@ -76,7 +76,7 @@ class ContinuityContract(Registered):
 
     def test_a_store_never_opened_reports_a_missing_ledger_and_creates_none(self, url: str) -> None:
         for address in (url, StoreAddress(url)):
-            with Store(address) as store, pytest.raises(StoreMissing, match="there is none"):
+            with Store(address) as store, pytest.raises(StoreConflict, match="there is none"):
                 store.domains()
         with Store(StoreAddress(url).pinned("0" * 32), create=True) as store, pytest.raises(StoreReplaced):
             store.domains()

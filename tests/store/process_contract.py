@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiltstream.store import Store
-from quiltstream.store.errors import StoreBusy
+from quiltstream.store.errors import StoreAway
 from quiltstream.store.log import heads
 from quiltstream.store.specs import Registration
 
@@ -143,6 +143,6 @@ class ProcessContract(Registered):
             other.entries()
             with rewriting(store) as connection:
                 connection.execute(heads.update().values(version=heads.c.version))
-                with pytest.raises(StoreBusy, match="locked for too long"):
+                with pytest.raises(StoreAway, match="locked for too long"):
                     other.publish(held, drafts(held))
             assert len(other.publish(held, drafts(held))) == 12

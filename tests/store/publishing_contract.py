@@ -14,7 +14,7 @@ import pytest
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import BlockToPublish, NoisyBlock, Store, StoreError, publishing
-from quiltstream.store.errors import BlockError, ChargeMismatch
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.exports import rows_of
 from quiltstream.store.specs import Registration
 
@@ -118,7 +118,7 @@ class PublishingContract(Registered):
     def test_a_block_of_another_window_or_shard_is_refused_before_any_charge(
         self, store: Store, registration: Registration, draft: BlockToPublish
     ) -> None:
-        with pytest.raises(BlockError):
+        with pytest.raises(StoreConflict):
             store.publish(registration, [draft])
         assert store.entries() == []
 
@@ -127,7 +127,7 @@ class PublishingContract(Registered):
     ) -> None:
         last = windows_of(registration)[-1]
         for start in (last.stop, last.start + 1):
-            with pytest.raises(BlockError, match="is not in its schedule"):
+            with pytest.raises(StoreConflict, match="is not in its schedule"):
                 store.charge_windows(registration, [Window(start, start + len(last))])
         assert store.entries() == []
 
@@ -143,7 +143,7 @@ class PublishingContract(Registered):
             replace(good, completeness="mostly"),
         ]
         for one in wrong:
-            with pytest.raises(BlockError):
+            with pytest.raises(StoreConflict):
                 store.publish(registration, [BlockToPublish(window, 0, lambda one=one: one)])
         assert store.entries() == []
 
@@ -183,6 +183,6 @@ class PublishingContract(Registered):
         self, store: Store, registration: Registration, changes: dict[str, Any]
     ) -> None:
         forged = replace(registration, **changes)
-        with pytest.raises(ChargeMismatch, match="stop the job"):
+        with pytest.raises(StoreConflict, match="stop the job"):
             store.publish(forged, [BlockToPublish(Window(96, 144), 0, never)])
         assert store.entries() == []

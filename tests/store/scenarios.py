@@ -16,7 +16,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import BudgetRefused, Store, StoreDamaged
 from quiltstream.store.codec import block_bytes, block_from_bytes
-from quiltstream.store.errors import RosterChanged, StoreReplaced
+from quiltstream.store.errors import StoreConflict, StoreReplaced
 from quiltstream.store.log import log
 from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, QuerySpec, Registration
 
@@ -95,13 +95,13 @@ def _charged_first(world: World, store: Store) -> None:
     for window in _windows(held):
         while True:
             held = store.charge_windows(held, [window])
-            with suppress(RosterChanged):
+            with suppress(StoreConflict):
                 world.publish(store, held, _drafts(held, [window]))
                 break
 
 
 def _charged_by_publishing(world: World, store: Store) -> None:
-    with suppress(RosterChanged):
+    with suppress(StoreConflict):
         _backward("weekly")(world, store)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.secrets import SecretError
 from quiltstream.store import StoreAddress
-from quiltstream.store.errors import AddressError, AddressUnset
 
 
 def test_a_password_is_never_shown() -> None:
@@ -41,7 +42,7 @@ def test_a_url_is_written_down_with_variables_in_place_of_its_secrets() -> None:
 
 @pytest.mark.parametrize("url", ["postgresql://me:hunter2@host:port/db", ""])
 def test_a_url_that_cannot_be_read_is_refused_without_being_quoted(url: str) -> None:
-    with pytest.raises(AddressError, match="cannot be read") as caught:
+    with pytest.raises(SettingsError, match="cannot be read") as caught:
         StoreAddress(url)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -49,20 +50,20 @@ def test_a_url_that_cannot_be_read_is_refused_without_being_quoted(url: str) -> 
 
 @pytest.mark.parametrize("url", ["mysql://me:hunter2@host/db", "postgresql+asyncpg://host/db"])
 def test_another_database_is_refused_with_the_next_step(url: str) -> None:
-    with pytest.raises(AddressError, match=r"use sqlite:///ledger\.db or postgresql\+psycopg") as caught:
+    with pytest.raises(SettingsError, match=r"use sqlite:///ledger\.db or postgresql\+psycopg") as caught:
         StoreAddress(url)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:///file:x.db?uri=true"])
 def test_a_database_in_memory_or_by_uri_is_refused(url: str) -> None:
-    with pytest.raises(AddressError, match="sqlite:///"):
+    with pytest.raises(SettingsError, match="sqlite:///"):
         StoreAddress(url)
 
 
 @pytest.mark.parametrize("url", ["sqlite://host/x.db", "sqlite:///x.db?mode=ro", "postgresql://host"])
 def test_parts_that_would_be_ignored_are_refused(url: str) -> None:
-    with pytest.raises(AddressError):
+    with pytest.raises(SettingsError):
         StoreAddress(url)
 
 
@@ -87,12 +88,12 @@ def test_address_parts_are_read_from_the_environment_of_the_connecting_process(
         monkeypatch.setenv(f"DB_{name}", value)
     for name, value in values.items():
         monkeypatch.delenv(f"DB_{name}")
-        with pytest.raises(AddressError, match=f"DB_{name} is not set"):
+        with pytest.raises(SecretError, match=f"DB_{name} is not set"):
             travelled.resolve()
         monkeypatch.setenv(f"DB_{name}", value)
     for name in ("PASSWORD", "CERT"):
         monkeypatch.delenv(f"DB_{name}")
-    with pytest.raises(AddressUnset, match="DB_PASSWORD and DB_CERT"):
+    with pytest.raises(SecretError, match="DB_PASSWORD and DB_CERT"):
         travelled.resolve()
     for name in ("PASSWORD", "CERT"):
         monkeypatch.setenv(f"DB_{name}", values[name])
@@ -113,20 +114,20 @@ def test_address_parts_are_read_from_the_environment_of_the_connecting_process(
 def test_the_password_is_read_from_the_first_line_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "password"
     address = StoreAddress(f"postgresql://me@host/db?password_file={path}")
-    with pytest.raises(AddressError, match="No such file or directory"):
+    with pytest.raises(SettingsError, match="No such file or directory"):
         address.resolve()
     path.write_text("", encoding="utf-8")
-    with pytest.raises(AddressError, match="no first line"):
+    with pytest.raises(SettingsError, match="no first line"):
         address.resolve()
     path.write_text("hunter2\nsomething else\n", encoding="utf-8")
     assert address.resolve().password == "hunter2"  # noqa: S105 - the test's own
     assert "password_file" not in address.resolve().query
-    with pytest.raises(AddressError, match="once"):
+    with pytest.raises(SettingsError, match="once"):
         StoreAddress(f"postgresql://me:other@host/db?password_file={path}").resolve()
 
 
 def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     StoreAddress("sqlite:///x.db").check_driver()
-    with pytest.raises(AddressError, match=r"pip install 'quiltstream\[postgres\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'quiltstream\[postgres\]'"):
         StoreAddress("postgresql://host/db").check_driver()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quiltstream.store import Store, StoreMissing
-from quiltstream.store.errors import UnknownNameError
+from quiltstream.store import Store
+from quiltstream.store.errors import StoreConflict
 
 from .samples import domain, drafts, query
 
@@ -29,10 +29,10 @@ def test_a_lost_history_is_recorded_with_its_size_and_changes_no_loss(tmp_path: 
 
 
 def test_only_a_registered_domain_can_have_a_lost_history(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=False) as store, pytest.raises(StoreMissing):
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=False) as store, pytest.raises(StoreConflict):
         store.note_history_lost("homes", releases=1)
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         store.register(domain(), query())
-        with pytest.raises(UnknownNameError):
+        with pytest.raises(StoreConflict):
             store.note_history_lost("streets", releases=1)
         assert not store.summary("homes").history_lost

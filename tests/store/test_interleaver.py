@@ -110,7 +110,7 @@ def finds(stage: Stage) -> str:
 
 @pytest.mark.night
 @pytest.mark.parametrize(
-    ("begin", "breaks"), [("BEGIN", "StoreBusy"), ("", "Broken")], ids=["a lock taken late", "no transaction"]
+    ("begin", "breaks"), [("BEGIN", "StoreAway"), ("", "Broken")], ids=["a lock taken late", "no transaction"]
 )
 def test_a_missing_lock_is_found(staged: Callable[[Scenario], Stage], begin: str, breaks: str) -> None:
     stage = staged(RACE)

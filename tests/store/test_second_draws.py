@@ -13,7 +13,7 @@ import pytest
 
 from quiltstream.store import Store, files
 from quiltstream.store.address import forget
-from quiltstream.store.errors import StoreError, StoreMisplaced, StoreReplaced
+from quiltstream.store.errors import StoreConflict, StoreError, StoreReplaced
 from quiltstream.store.files import misplaced
 
 from .proofs import windows_of
@@ -27,14 +27,14 @@ def test_a_ledger_with_two_names_is_refused_by_both_and_draws_nothing(store: Sto
     (tmp_path / "other").mkdir()
     second = tmp_path / "other" / "copy.db"
     os.link(path, second)
-    with Store(f"sqlite:///{second}") as other, pytest.raises(StoreMisplaced, match=r"2 names \(hard links\)"):
+    with Store(f"sqlite:///{second}") as other, pytest.raises(StoreConflict, match=r"2 names \(hard links\)"):
         other.register(domain(), query())
     assert list(second.parent.iterdir()) == [second]
     # the job that began with one name alone goes on: the other name was refused
     assert seen(store.publish(held, drafts(held, windows_of(held)[:1]))) == first
     store.close()
     with Store(f"sqlite:///{path}") as again:
-        with pytest.raises(StoreMisplaced, match="remove the other name"):
+        with pytest.raises(StoreConflict, match="remove the other name"):
             again.register(domain(), query())
         second.unlink()
         assert seen(again.publish(held, drafts(held, windows_of(held)[:1]))) == first
@@ -68,7 +68,7 @@ def test_a_misplaced_ledger_is_neither_made_nor_opened(
     text = mounts(f"30 22 0:40 / {tmp_path.resolve()} rw - nfs4 server:/data rw")
     monkeypatch.setattr(files, "mounts", lambda: text)
     for one in (path, tmp_path / "new.db"):
-        with Store(f"sqlite:///{one}", create=True) as other, pytest.raises(StoreMisplaced, match="use PostgreSQL"):
+        with Store(f"sqlite:///{one}", create=True) as other, pytest.raises(StoreConflict, match="use PostgreSQL"):
             other.domains()
     assert not (tmp_path / "new.db").exists()
 

@@ -21,7 +21,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from quiltstream.store import Store, StoreAddress, StoreDamaged
 from quiltstream.store.database import Database
-from quiltstream.store.errors import ExportError, StoreReadOnly, StoreReplaced
+from quiltstream.store.errors import StoreConflict, StoreReplaced
 
 from .contract import StoreContract
 from .damage import rewriting
@@ -165,7 +165,7 @@ def test_a_ledger_on_a_disk_that_is_mounted_read_only_is_read(path: Path, monkey
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with Store(f"sqlite:///{path}") as store:
         assert store.verify().whole
-        with pytest.raises(StoreReadOnly, match="mounted read-only"):
+        with pytest.raises(StoreConflict, match="mounted read-only"):
             store.publish(held, drafts(held))
 
 
@@ -237,7 +237,7 @@ def test_a_backup_opens_and_holds_everything(store: Store, path: Path, tmp_path:
             b.to_pylist() for b in store.releases("homes", "weekly")
         ]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    with pytest.raises(ExportError, match="never replaces"):
+    with pytest.raises(ValueError, match="never replaces"):
         store.backup(target)
     assert path.exists()
 

@@ -69,13 +69,13 @@ def registration(**changes: Any) -> Registration:
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
-        ("25006", errors.StoreStandby),
+        ("25006", errors.StoreAway),
         ("57P01", errors.StoreAway),
-        ("53100", errors.StoreFull),
-        ("28P01", errors.StoreUnavailable),
+        ("53100", errors.StoreAway),
+        ("28P01", errors.StoreConflict),
     ],
 )
-def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type[errors.StoreUnavailable]) -> None:
+def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type[errors.StoreError]) -> None:
     class RefusedError(Exception):
         sqlstate = state
 
@@ -83,9 +83,9 @@ def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type
         DBAPIError("INSERT", {}, RefusedError("secret")), StoreAddress("postgresql+psycopg://host/ledger")
     )
     assert type(found) is kind
-    assert kind.passing is (state != "28P01")
+    assert kind.exit_code == (4 if state == "28P01" else 75)
     assert f"(SQLSTATE {state})" in str(found)
-    assert ("the job stops" in str(found)) is not kind.passing
+    assert ("the job stops" in str(found)) is (state == "28P01")
     assert "secret" not in str(found)
 
 
@@ -93,7 +93,7 @@ def test_a_servers_error_code_decides_whether_a_job_waits(state: str, kind: type
     "error",
     [
         errors.StoreAway("away"),
-        errors.RegistrationConflict.of("query 'q'", "windows.size", 1, 2, "do this"),
+        errors.StoreConflict.of("query 'q'", "windows.size", 1, 2, "do this"),
         errors.BudgetRefused.of("the first window", 0.5, 1.0, 1.2),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quiltstream.store import BlockToPublish, Store, StoreError
-from quiltstream.store.errors import SchemaVersionError
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.log import heads
 from quiltstream.store.specs import Registration
 
@@ -27,7 +27,7 @@ class VersionContract(Registered):
         with rewriting(store) as connection:
             connection.execute(heads.update().values(version=9999))
         for use in (Store.domains, lambda store: store.register(domain(), query())):
-            with Store(url, create=True, wait=29) as newer, pytest.raises(SchemaVersionError, match=r"9999.*wrote it"):
+            with Store(url, create=True, wait=29) as newer, pytest.raises(StoreConflict, match=r"9999.*wrote it"):
                 use(newer)
 
     def test_a_failed_write_shows_no_value_in_its_error_or_in_any_log(

@@ -14,7 +14,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store import Store, StoreError
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import bins_of, layout_of
 from quiltstream.transforms.plan import make_plan
 
@@ -83,10 +83,10 @@ def test_queries_of_both_share_a_domain_and_pay_for_their_noise(tmp_path: Path) 
         assert (layout_of(first, window).columns, layout_of(second, window).columns) == (5, 3)
         assert second.reserved_loss > first.reserved_loss
         _, another = spec_of(tmp_path, privacy=budget, bins=[1000], query="coarse")
-        with pytest.raises(RegistrationConflict, match=r"bins is \[1000.0\], but on record it is \[500.0, 2000.0\]"):
+        with pytest.raises(StoreConflict, match=r"bins is \[1000.0\], but on record it is \[500.0, 2000.0\]"):
             store.register(coarse.domain, another)
         _, full = spec_of(tmp_path, privacy=budget, query="coarse")
-        with pytest.raises(RegistrationConflict, match=r"bins is left out, but on record"):
+        with pytest.raises(StoreConflict, match=r"bins is left out, but on record"):
             store.register(coarse.domain, full)
 
 

@@ -21,7 +21,7 @@ from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store.address import StoreAddress
 from quiltstream.store.database import Database
-from quiltstream.store.errors import BudgetRefused, RegistrationConflict
+from quiltstream.store.errors import BudgetRefused, StoreConflict
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms, ReadingsError, make_plan
 from quiltstream.transforms.aggregate import encode
@@ -220,18 +220,17 @@ def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_pat
 
 @pytest.mark.night
 @pytest.mark.parametrize(
-    ("changes", "error", "attribute"),
-    [({"query": "second"}, BudgetRefused, "budget"), ({"states": {"edges": [250.0]}}, RegistrationConflict, "field")],
+    ("changes", "error"),
+    [({"query": "second"}, BudgetRefused), ({"states": {"edges": [250.0]}}, StoreConflict)],
 )
-def test_an_error_of_the_ledger_leaves_a_pipeline_as_it_is(london, tmp_path, changes, error, attribute):
+def test_an_error_of_the_ledger_leaves_a_pipeline_as_it_is(london, tmp_path, changes, error):
     """Beam makes it anew with the step in its message, which has to work for the class."""
     few, once = batches(london.head(100), 100), {"privacy": {"epsilon": 1.0, "budget": 1.0}}
     publish(
         few, settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-08"}, **once), tmp_path
     )
-    with pytest.raises(error, match=r"on record it is|is reserved and") as found:
+    with pytest.raises(error, match=r"on record it is|is reserved and"):
         publish(few, settings(tmp_path, **once, **changes), tmp_path)
-    assert hasattr(found.value, attribute)
 
 
 @pytest.mark.parametrize(

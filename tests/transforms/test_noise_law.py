@@ -20,7 +20,7 @@ from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, Laplac
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import QuerySpec, Registration, Store, StoreError
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import TRANSITIONS, total_is_public
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.release import ReleaseHistograms, Tally
@@ -89,7 +89,7 @@ def test_the_noise_law_follows_the_record_and_is_part_of_the_query_digest(tmp_pa
     assert drawn == LaplaceHistogram(plan.space.size, Fraction(7, 2))
     with Store(plan.address, create=True) as store:
         assert store.register(plan.domain, earlier).query.noise_law == INDEPENDENT
-        with pytest.raises(RegistrationConflict, match=r"noise_law is 'discrete-laplace-zero-sum', but on record"):
+        with pytest.raises(StoreConflict, match=r"noise_law is 'discrete-laplace-zero-sum', but on record"):
             store.register(plan.domain, query)
         assert store.register(plan.domain, earlier).query.noise_law == INDEPENDENT
 

@@ -15,7 +15,7 @@ from quiltstream.schemas.roster import Roster, RosterError
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.states import StateSpace
-from quiltstream.store.errors import RegistrationConflict, SharedSeries
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms import registration
@@ -106,14 +106,14 @@ def test_one_given_end_or_width_that_is_not_on_record_is_refused_by_name(
     tmp_path: Path, first: dict[str, str], again: dict[str, str], field: str, given: object
 ) -> None:
     before = registered(tmp_path, first)
-    with pytest.raises(RegistrationConflict) as refusal:
+    with pytest.raises(StoreConflict) as refusal:
         registered(tmp_path, again, LATER)
-    found = refusal.value
-    assert (found.name, found.field) == ("query 'load'", field)
-    assert given in (None, found.given)
-    assert found.recorded != found.given
-    for part in (found.recorded, found.given, "set it back, or use a new query name"):
-        assert str(part) in str(found)
+    told = refusal.value.details
+    assert (told["name"], told["field"]) == ("query 'load'", field)
+    assert given in (None, told["given"])
+    assert told["recorded"] != told["given"]
+    for part in (told["recorded"], told["given"], "set it back, or use a new query name"):
+        assert str(part) in str(refusal.value)
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
         now = store.registered("homes", "load")
     assert now is not None
@@ -129,7 +129,7 @@ def test_a_later_end_alone_extends_the_schedule_as_both_ends_would(tmp_path: Pat
 
 def test_histograms_of_groups_and_of_series_differ_though_no_roster_is_given(tmp_path: Path) -> None:
     assert registered(tmp_path, FULL).query.roster.kind == "series"
-    with pytest.raises(RegistrationConflict, match=r"group_by is a column, but on record it is left out"):
+    with pytest.raises(StoreConflict, match=r"group_by is a column, but on record it is left out"):
         registered(tmp_path, FULL, group_by="feeder")
 
 
@@ -140,9 +140,9 @@ def test_a_bounded_source_cannot_continue_an_endless_query(tmp_path: Path) -> No
     for _ in range(2):
         assert days(register(plan_of(tmp_path, endless, roster=str(roster)))) == (1, None)
     said = r"windows\.stop is the end of the source, but on record it is none, as a live run has it;"
-    with pytest.raises(RegistrationConflict, match=said):
+    with pytest.raises(StoreConflict, match=said):
         registered(tmp_path, endless)
-    with pytest.raises(RegistrationConflict, match=r"windows\.start is '2013-01-03T00:00:00Z'"):
+    with pytest.raises(StoreConflict, match=r"windows\.start is '2013-01-03T00:00:00Z'"):
         register(plan_of(tmp_path, endless | {"start": "2013-01-03"}, roster=str(roster)))
 
 
@@ -157,7 +157,7 @@ def test_a_concurrent_registration_is_accepted_if_equal_and_refused_otherwise(
         if fits:
             assert days(registered(tmp_path, {"size": "1d", "stop": stop})) == (1, 7)
         else:
-            with pytest.raises(RegistrationConflict, match=r"windows\.stop"):
+            with pytest.raises(StoreConflict, match=r"windows\.stop"):
                 registered(tmp_path, {"size": "1d", "stop": stop})
     monkeypatch.setattr(Store, "registered", known)
 
@@ -299,7 +299,7 @@ def test_series_of_another_domain_stay_out_of_a_roster_from_the_data(
     assert "m1" not in caplog.text
     # where no series is left, it is the same domain under another name
     alone = Discovered(spans={("m1", "north"): theirs})
-    with pytest.raises(SharedSeries, match="1 of its series is in domain 'homes'"):
+    with pytest.raises(StoreConflict, match="1 of its series is in domain 'homes'"):
         register(plan_of(tmp_path, windows, domain="renamed"), alone)
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
         assert store.domains() == ("homes", "others")

@@ -20,7 +20,7 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, StoreError
-from quiltstream.store.errors import BlockError, RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import BlockToPublish, NoisyBlock, classes_of, layout_of
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
@@ -173,7 +173,7 @@ def test_a_query_keeps_its_classes_and_their_order(tmp_path: Path) -> None:
         assert held.query.by == ("hour",)
         assert store.register(plans["same"].domain, specs["same"]).query.by == ("hour",)
         for other in ("day", "none"):
-            with pytest.raises(RegistrationConflict, match=r"by is .* on record"):
+            with pytest.raises(StoreConflict, match=r"by is .* on record"):
                 store.register(plans[other].domain, specs[other])
 
 
@@ -191,7 +191,7 @@ def test_a_block_without_the_counts_of_every_class_is_refused(tmp_path: Path) ->
             counts = np.zeros((1, 5), dtype=np.int64)
             return NoisyBlock(("a",), counts.sum(axis=1), counts)
 
-        with pytest.raises(BlockError, match=r"\(1, 120\)"):
+        with pytest.raises(StoreConflict, match=r"\(1, 120\)"):
             store.publish(held, [BlockToPublish(window, shard, draw)])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...schemas.slots import Window
-from ...store.errors import StoreUnavailable
+from ...store.errors import StoreAway
 from ...store.specs import BlockToPublish, Record, Registration
 from ...store.store import Store
 from .memory import Memory, newest_of
@@ -78,8 +78,8 @@ class Patience:
             while True:
                 try:
                     return ask()
-                except StoreUnavailable as error:
-                    if not error.passing or not self.seconds:
+                except StoreAway as error:
+                    if not self.seconds:
                         raise
                     if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
                         raise

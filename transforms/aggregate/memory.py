@@ -23,19 +23,13 @@ from ...schemas.files import read_regular, reason, write_whole
 from ...schemas.releases import release_ids
 from ...schemas.slots import SlotGrid, format_instant
 from ...store.address import replaced
-from ...store.errors import StoreUnavailable
+from ...store.errors import StoreAway
 from ...store.log import Head
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ..formats.paths import everywhere, file_systems, is_elsewhere, is_local
 
 _MOST_BYTES = 1 << 20
-
-
-class MemoryUnwritableError(StoreUnavailable):
-    """What is remembered of the ledger cannot be written: the rows stay on record until it can."""
-
-    passing = True
 
 
 class MemoryUnreadableError(QuiltstreamError):
@@ -98,7 +92,7 @@ class Memory:
         """Remember what this process knows of a domain, before a row of it leaves; only forward.
 
         Raises:
-            MemoryUnwritableError: it cannot be written.
+            StoreAway: it cannot be written.
             StoreReplaced: the ledger is another one than is remembered, or an older copy.
         """
         head = store.known_head(domain)
@@ -119,7 +113,7 @@ class Memory:
         """Remember which ledger it is, before anything is published; ``marked``: for a history that was given up.
 
         Raises:
-            MemoryUnwritableError: it cannot be written.
+            StoreAway: it cannot be written.
         """
         with self._held():
             now = self.read() or Remembered("", "")
@@ -170,8 +164,8 @@ class Memory:
         except OSError as error:
             raise self._unwritable(error) from None
 
-    def _unwritable(self, error: OSError) -> MemoryUnwritableError:
-        return MemoryUnwritableError(
+    def _unwritable(self, error: OSError) -> StoreAway:
+        return StoreAway(
             f"ledger: {self.place}, by which the next run notices a ledger that was lost, cannot be written "
             f"({reason(error)}); the rows stay on record and leave when it can: make room, or grant this user the "
             "right; with workers on other machines, set memory to a path that all of them share"

@@ -83,7 +83,7 @@ def test_settings_with_the_id_of_another_ledger_are_refused(
         (".", 2, ".: it is a folder; name the SQLite ledger in it, or a settings file that names one"),
         ("nothing.yaml", 2, "cannot be read"),
         ("sqlite:///nothing.db", 4, "there is none"),
-        ("mysql://me:secret@host/db", 4, "mysql"),
+        ("mysql://me:secret@host/db", 2, "mysql"),
     ],
 )
 def test_a_missing_ledger_is_not_created_and_no_password_is_shown(

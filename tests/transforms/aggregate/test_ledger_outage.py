@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from quiltstream.store import StoreDamaged, StoreError, StoreMissing
-from quiltstream.store.errors import StoreAway, StoreBusy, StoreFull
+from quiltstream.store import StoreConflict, StoreDamaged, StoreError
+from quiltstream.store.errors import StoreAway
 from quiltstream.transforms.aggregate.ledger_access import WAIT_S, Patience, PatientStore, give_up, wait_without_end
 from quiltstream.transforms.sources.progress import LEDGER, Heartbeat
 
@@ -58,11 +58,11 @@ def test_a_call_gives_up_after_two_minutes_unless_the_source_is_read_once(second
         ledger.patience().call(ledger.ask, 0)
     assert ledger.now <= WAIT_S
     wait_without_end()
-    ledger = Ledger(seconds, StoreBusy("locked"))
+    ledger = Ledger(seconds, StoreAway("locked"))
     assert ledger.patience().call(ledger.ask, 0) == "here"
 
 
-@pytest.mark.parametrize("error", [StoreDamaged("damaged"), StoreMissing("gone"), StoreError("x")])
+@pytest.mark.parametrize("error", [StoreDamaged("damaged"), StoreConflict("gone"), StoreError("x")])
 def test_a_permanent_error_is_raised_at_once(error: StoreError) -> None:
     ledger = Ledger(1, error)
     with pytest.raises(type(error)):
@@ -83,8 +83,8 @@ def test_a_waiting_call_complains_of_the_ledger_until_it_ends(seconds: int) -> N
             self.ask()
             return []
 
-    ledger: Any = Full(seconds, StoreFull("no room left"))
-    with pytest.raises(StoreFull) if seconds > WAIT_S else nullcontext():
+    ledger: Any = Full(seconds, StoreAway("no room left"))
+    with pytest.raises(StoreAway) if seconds > WAIT_S else nullcontext():
         PatientStore(ledger, live=True, patience=ledger.patience()).publish(None, [])  # type: ignore[arg-type]
     assert told == [{f"{LEDGER}{threading.get_ident()}": "no room left"}] * len(ledger.pauses)
     assert len(told) > 1

@@ -28,7 +28,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import registration as registrar
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import Registration, RosterVersion
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
@@ -131,7 +131,7 @@ def test_a_batch_run_keeps_the_roster_of_recorded_windows(tmp_path):
     job = job_of(tmp_path, alone("abcde"))
     publish(tmp_path, frame, job)
     rows = on_record(job)
-    with pytest.raises(RegistrationConflict, match="every window of the query has its roster for ever"):
+    with pytest.raises(StoreConflict, match="every window of the query has its roster for ever"):
         publish(tmp_path, frame, job_of(tmp_path, alone("abcdef")))
     assert on_record(job_of(tmp_path, alone("abcde"))) == rows
 
@@ -142,7 +142,7 @@ def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path)
     held = register(make_plan(job_of(tmp_path, {"x": ["a"], "y": ["b", "c"]})))
     assert (held.query.scale, held.query.epsilon_dp) == (first.query.scale, first.query.epsilon_dp)
     assert held.query.roster.multiplicity == 1
-    with pytest.raises(RegistrationConflict, match=r"roster\.multiplicity is 3, but on record it is 2"):
+    with pytest.raises(StoreConflict, match=r"roster\.multiplicity is 3, but on record it is 2"):
         register(make_plan(job_of(tmp_path, {**pairs, "z": ["b"]})))
 
 

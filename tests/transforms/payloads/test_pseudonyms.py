@@ -14,7 +14,7 @@ from quiltstream.schemas.settings.job import EXAMPLE, load_settings
 from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.settings.secrets import PseudonymKey
 from quiltstream.store.address import StoreAddress
-from quiltstream.store.errors import RegistrationConflict
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms.payloads import PayloadDecoder
@@ -104,7 +104,7 @@ def test_a_job_with_another_key_is_refused_by_its_ledger(tmp_path: Path, monkeyp
         register(store, first)
         register(store, plan_in(tmp_path))
         monkeypatch.setenv("QUILT_KEY", SECRET + "!")
-        with pytest.raises(RegistrationConflict) as caught:
+        with pytest.raises(StoreConflict) as caught:
             register(store, plan_in(tmp_path))
     assert "pseudonyms" in str(caught.value)
     assert SECRET not in str(caught.value)
