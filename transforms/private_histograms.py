@@ -142,6 +142,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     section 4); it does not rest on any behaviour of the runner.
     """
 
+    #: before which instant windows that end by the watermark may lack readings
+    _lost_us: int | None = None
+
     def __init__(
         self,
         settings: Settings | None = None,
@@ -269,6 +272,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         made._begun = self._begun if begun is None else begun  # noqa: SLF001 - likewise
         return made
 
+    def by_the_watermark(self, lost_us: int | None = None) -> PrivateHistograms:
+        """The same transform, for a source that declares no window.
+
+        Windows that start before ``lost_us``, in microseconds since 1970, may lack readings, and say so.
+        """
+        made = copy(self)
+        made._by_watermark, made._lost_us = True, lost_us  # noqa: SLF001 - of its own class
+        return made
+
     @property
     def plan(self) -> Plan:
         """What will be charged and how much noise is drawn."""
@@ -315,7 +327,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
                 begun = None  # the graph has it already
             if by_watermark:
                 policy = policy_of(plan, registration, self._lateness_us, runner)
-                clock: Any = readings.pipeline | "Clock" >> ReadLive(WallClock(), policy, grouped=grouped)
+                wall = WallClock(lost_us=self._lost_us)
+                clock: Any = readings.pipeline | "Clock" >> ReadLive(wall, policy, grouped=grouped)
                 readings = (readings, clock.readings) | "With clock" >> beam.Flatten()
                 readings.element_type = pa.RecordBatch
         else:
@@ -437,22 +450,23 @@ class WallClock(PartitionedSource):
     """
 
     now: Callable[[], int] = _now_us
+    lost_us: int | None = None  # windows that start before it may lack readings
 
     def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part, and no positions
         """A reader of the time."""
-        return _ClockReader(self.now)
+        return _ClockReader(self)
 
 
 class _ClockReader(Reader):
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
         self._next = 0.0
 
     def read(self) -> SourceBatch | None:
         if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + _LOOK_S / 2
-        return SourceBatch("", settled=True, latest_us=self._now())
+        return SourceBatch("", settled=True, latest_us=self._clock.now(), lost_us=self._clock.lost_us)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -8,7 +8,7 @@ the same bytes however often a runner sends it.
 
 *Topics.* A row is a message under its release id. A bundle ends when the broker has what it sent; what it refuses fails
 the bundle, the runner runs it again, and the rows come from the ledger of record once more. What is a broker's own is
-in its :class:`MessageTopic` and the :class:`MessageSender` that this one makes (:mod:`.kafka.sink`, :mod:`.pubsub`).
+in its :class:`MessageTopic` and the :class:`MessageSender` that this one makes (:mod:`.kafka.sink`).
 """
 
 from __future__ import annotations

@@ -32,18 +32,6 @@ resource "google_pubsub_topic" "rejects" {
   name = "quiltstream-rejects"
 }
 
-# Windows close by what arrives. This message without a body closes them when no meter speaks.
-resource "google_cloud_scheduler_job" "heartbeat" {
-  name     = "quiltstream-heartbeat"
-  region   = var.region
-  schedule = "* * * * *"
-
-  pubsub_target {
-    topic_name = google_pubsub_topic.readings.id
-    attributes = { heartbeat = "1" }
-  }
-}
-
 resource "google_project_iam_member" "worker" {
   project = var.project
   role    = "roles/dataflow.worker"

@@ -14,7 +14,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,6 @@ from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink
 from ...schemas.settings.job import Settings, read_roster
-from ...store.changes import SourceId
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
@@ -349,7 +348,7 @@ class FollowedFiles(LiveSource):
                 raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
         self._source = ArrivingFiles(decoder, patterns)
 
-    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:  # noqa: ARG002 - of topics
+    def read(self, pace: PollingPolicy) -> ReadLive:
         """The reading of the files."""
         return ReadLive(self._source, pace, grouped=self._grouped)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -18,21 +18,22 @@ from ...schemas.settings.job import Settings
 from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
 from ...schemas.table_files import RELEASES
-from ...store.changes import SourceId
+from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
 from ...transforms.kafka.client import LOOK_S, Cluster, KafkaUnavailableError, look
-from ...transforms.kafka.partitions import EARLIEST, KnownTopic, Start, TopicIdentities, compacted
+from ...transforms.kafka.partitions import EARLIEST, Start, compacted
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.readings.slots import words_of
-from ...transforms.sinks import REJECTS, SendRejects, SendReleases
+from ...transforms.sinks import REJECTS, SendRejects, SendReleases, release_messages
+from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
 from .job_io import Field
-from .live import LiveSink, LiveSource, SourceRecord, recorded_blocks, send_blocks
+from .live import LiveSink, LiveSource, recorded_blocks
 
 #: Seconds that brokers may be away when a job begins, and the longest pause between two attempts.
 _PATIENCE_S = 60.0
@@ -232,54 +233,31 @@ def _marks(ids: list[str]) -> npt.NDArray[np.uint64]:
 _BEGUN: dict[tuple[str, str], int] = {}
 _MARGIN_US = 60_000_000
 
-#: How long a question for the ids of topics may take, and seconds from one to the next.
-_ANSWER_S = 2.0
-_IDS_S = 30.0
 
+def send_blocks(topic: Topic, registration: Registration, records: Iterable[Record]) -> int:
+    """Send blocks on record to a job's sink; refusals have no block, and are passed over.
 
-class TopicRecord(SourceRecord):
-    """Keeps on record which topics a job reads, by the ids that brokers give them.
+    Returns:
+        How many were sent.
 
-    A job that begins from the ledger compares: a topic that was made anew has another id, and what the first one held
-    is gone.
+    Raises:
+        CommandError: they cannot be sent; :class:`.AwayError` if they can once the brokers are back.
     """
-
-    def __init__(self, settings: Settings, given: KafkaSource, store: Store, registration: Registration) -> None:
-        self._topics = given.all_topics
-        self._ids = TopicIdentities(_cluster_of(settings, given), {})
-        self._store = store
-        self._registration = registration
-        self._known: dict[str, SourceId] | None = None
-        self._look_at = 0.0
-
-    def look(self) -> None:
-        """Ask the brokers, if it is time to, and put on record what is new; brokers that do not answer change nothing.
-
-        Raises:
-            StoreError: the ledger of record cannot be used.
-        """
-        now = time.monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + _IDS_S
-        try:
-            self._ids.made_anew(self._topics, _ANSWER_S)
-        except KafkaUnavailableError:
-            return  # a secret is with the workers only
-        seen, known = self._ids.known, self.known
-        if any(topic not in known or known[topic].id != one for topic, one in seen.items()):
-            self._known = self._store.note_source_ids(self._registration, seen)
-
-    @property
-    def known(self) -> dict[str, SourceId]:
-        """What is on record of the topics.
-
-        Raises:
-            StoreError: the ledger of record cannot be used.
-        """
-        if self._known is None:
-            self._known = self._store.source_ids(self._registration.domain.name)
-        return self._known
+    sender, sent = topic.sender(f"sink.{topic.kind}"), 0
+    try:
+        for record in records:
+            if record.block is not None:
+                sender.send(release_messages(rows_of(registration, record), topic.format, sender.head))
+                sent += 1
+        sender.finish()
+    except BrokerUnavailableError as error:
+        text = f"{error}. What was charged is on record: mend it and run again"
+        if error.passing:
+            raise AwayError(text, ExitCode.FAILURE, "sink") from error
+        raise CommandError(text, ExitCode.FAILURE) from error
+    finally:
+        sender.close()
+    return sent
 
 
 class Topics(LiveSource):
@@ -329,11 +307,7 @@ class Topics(LiveSource):
                 raise SettingsError([f"source.kafka: {error}"]) from None
             click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
 
-    def record(self, store: Store, registration: Registration) -> TopicRecord:
-        """What keeps the ids of the topics on record."""
-        return TopicRecord(self._settings, self._given, store, registration)
-
-    def partitions(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> KafkaPartitions:
+    def partitions(self, pace: PollingPolicy) -> KafkaPartitions:
         """The partitions of the topics, and where a run begins in them."""
         settings, given = self._settings, self._given
         start = _again(settings, start_of(settings, given, pace), pace)
@@ -346,13 +320,12 @@ class Topics(LiveSource):
             # a group that a first run began at may be another program's: no run commits to it
             group=given.group if given.start != "group" or start.kind == "group" else None,
             discover_s=parse_duration(given.discover) / 1e6,
-            known={topic: KnownTopic(one.id, one.lost_us) for topic, one in (known or {}).items()},
             missing_us=_missing_us(settings, pace),
         )
 
-    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadLive:
+    def read(self, pace: PollingPolicy) -> ReadLive:
         """The reading of the topics."""
-        return ReadLive(self.partitions(pace, known), pace, grouped=self._grouped)
+        return ReadLive(self.partitions(pace), pace, grouped=self._grouped)
 
 
 def _given_source(settings: Settings) -> KafkaSource:

@@ -9,9 +9,9 @@ module is imported when the settings name it, so that a job loads the client and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -21,40 +21,17 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink
 from ...schemas.settings.job import Settings
 from ...schemas.slots import SlotGrid
-from ...store.changes import SourceId
-from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
-from ...transforms.sinks import MessageTopic, SendRejects, SendReleases, release_messages
-from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy
-from ..errors import AwayError, CommandError, ExitCode
 from .job_io import sink_of
-
-
-class SourceRecord(ABC):
-    """Keeps on record what a job reads, so that the next job notices that it was replaced."""
-
-    @abstractmethod
-    def look(self) -> None:
-        """Ask the source, if it is time to, and put on record what is new; one that does not answer changes nothing.
-
-        Raises:
-            StoreError: the ledger of record cannot be used.
-        """
-
-    @property
-    @abstractmethod
-    def known(self) -> Mapping[str, SourceId]:
-        """What is on record, by name.
-
-        Raises:
-            StoreError: the ledger of record cannot be used.
-        """
 
 
 class LiveSource(ABC):
     """The source of a live job, made once from its settings; a mistake in them is an error when it is made."""
+
+    #: whether it says which windows are complete; else the runner's watermark does
+    declares: ClassVar[bool] = True
 
     def missing_secrets(self) -> list[str]:
         """A line for each secret of the settings that is not in this process."""
@@ -70,25 +47,21 @@ class LiveSource(ABC):
         """
         return
 
-    def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:  # noqa: ARG002 - of sources that seek
-        """Seek to where a run without a runner's state begins; the begin of ``pace`` is in the first missing window.
+    def begin(self, pace: PollingPolicy, options: PipelineOptions) -> int | None:  # noqa: ARG002 - of sources that seek
+        """Go to where a run without a runner's state begins; the begin of ``pace`` is in the first missing window.
 
         Returns:
-            The pace, with a begin that leaves out the windows that cannot be read as a whole.
+            Windows that start before this instant may lack readings; ``None``: the source says so itself.
 
         Raises:
             SettingsError: the source cannot be read again, or is not there.
             AwayError: it does not answer.
         """
-        return pace
-
-    def record(self, store: Store, registration: Registration) -> SourceRecord | None:  # noqa: ARG002 - as above
-        """What keeps the source on record; ``None`` where it has no identity that could change."""
         return None
 
     @abstractmethod
-    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> beam.PTransform[Any, Any]:
-        """The reading of the source, of which ``known`` is on record."""
+    def read(self, pace: PollingPolicy) -> beam.PTransform[Any, Any]:
+        """The reading of the source."""
 
 
 class LiveSink(ABC):
@@ -173,6 +146,22 @@ def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
     return live_sink(settings), made
 
 
+def check_runner(settings: Settings, runner: str | None) -> None:
+    """See that a runner has the source.
+
+    Raises:
+        SettingsError: it has not: Beam reads Pub/Sub on Dataflow, and has nothing for Python on other runners.
+    """
+    source = settings.source
+    if source is not None and source.pubsub is not None and (runner or "").lower() != "dataflowrunner":
+        raise SettingsError(
+            [
+                f"source.pubsub: Beam reads Pub/Sub on Dataflow, and the runner is {runner or 'Prism'}: give --runner="
+                "DataflowRunner after --, or bring the messages to Kafka"
+            ]
+        )
+
+
 def check_secrets(*places: LiveSource | LiveSink | None) -> None:
     """See that every secret of a broker's options is here: of a job whose workers are of this process.
 
@@ -194,66 +183,3 @@ def recorded_blocks(
         if record.block is not None:
             window = (grid.time_of(record.window.start), grid.time_of(record.window.stop))
             yield record, window[0], release_ids(*names, registration.digest, window, record.block.keys)
-
-
-def send_blocks(topic: MessageTopic, registration: Registration, records: Iterable[Record]) -> int:
-    """Send blocks on record to a job's sink; refusals have no block, and are passed over.
-
-    Returns:
-        How many were sent.
-
-    Raises:
-        CommandError: they cannot be sent; :class:`.AwayError` if they can once the brokers are back.
-    """
-    sender, sent = topic.sender(f"sink.{topic.kind}"), 0
-    try:
-        for record in records:
-            if record.block is not None:
-                sender.send(release_messages(rows_of(registration, record), topic.format, sender.head))
-                sent += 1
-        sender.finish()
-    except BrokerUnavailableError as error:
-        text = f"{error}. What was charged is on record: mend it and run again"
-        if error.passing:
-            raise AwayError(text, ExitCode.FAILURE, "sink") from error
-        raise CommandError(text, ExitCode.FAILURE) from error
-    finally:
-        sender.close()
-    return sent
-
-
-class ResentTopic(LiveSink):
-    """A topic whose content is not read: the last windows on record are sent again when a run begins."""
-
-    def __init__(self, topic: MessageTopic, resend: int = 1) -> None:
-        self.topic = topic
-        self._resend = resend
-
-    def releases(self) -> SendReleases:
-        """The sending of releases."""
-        return SendReleases(self.topic)
-
-    def rejects(self) -> SendRejects:
-        """The sending of rejects."""
-        return SendRejects(self.topic)
-
-    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is that of every sink
-        """None that could be known."""
-        return []
-
-    def complete(self, store: Store, registration: Registration) -> int:
-        """Send the blocks of the last windows on record, which a job that was killed may have left out.
-
-        Returns:
-            How many were sent.
-
-        Raises:
-            CommandError: they cannot be sent.
-        """
-        domain, query = registration.domain.name, registration.query.name
-        entries = store.entries(domain) if self._resend else []
-        starts = sorted(one.window_start for one in entries if one.query == query and one.decision == "charged")
-        if not starts:
-            return 0
-        records = store.records(domain, query, after=(starts[-self._resend :][0], -1))
-        return send_blocks(self.topic, registration, records)

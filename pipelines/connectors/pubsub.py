@@ -3,167 +3,225 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import click
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileSink, PubSubSource
+from ...schemas.settings.connectors import FileSink, PubSubSink, PubSubSource
 from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
-from ...store.changes import SourceId
+from ...store.exports import rows_of
+from ...store.specs import Registration
+from ...store.store import Store
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.private_histograms import goes_on
-from ...transforms.pubsub import (
-    PubSubSubscription,
-    PubSubTopic,
-    ReadSubscription,
-    is_clients,
-    new_subscriber,
-    unavailable,
-)
+from ...transforms.pubsub import ReadSubscription, SendRows, with_attributes
 from ...transforms.readings.slots import words_of
+from ...transforms.sinks import release_messages
 from ...transforms.sources.reader import PollingPolicy
-from ..errors import NOT_CHARGED, AwayError, ExitCode
+from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode
 from .job_io import Field
-from .live import LiveSink, LiveSource, ResentTopic
+from .live import LiveSink, LiveSource
 
-#: How long the service may take to answer what a run begins with.
+#: Seconds that the service may take to answer.
 _ANSWER_S = 60.0
 
+#: Errors by their class in google.api_core.exceptions or google.auth.exceptions: the operator must mend them.
+_WRONG = {
+    "NotFound": "it is not there; make it, or check its name",
+    "PermissionDenied": "the account may not use it; give it roles/pubsub.subscriber, publisher or viewer",
+    "Unauthenticated": "the credentials are not accepted",
+    "InvalidArgument": "the service refuses the request; a topic that has a schema takes only messages of it",
+    "FailedPrecondition": "it is not in a state for that; a push subscription cannot be read",
+    "DefaultCredentialsError": "there are no credentials here; set GOOGLE_APPLICATION_CREDENTIALS, or use an account "
+    "of the machine",
+}
 
-def pubsub_source(settings: Settings, group: str | None = None) -> PubSubSubscription:
-    """The source of the settings' subscription.
+
+def library() -> Any:
+    """Google's client.
 
     Raises:
-        SettingsError: the messages cannot be used in this way.
+        SettingsError: it is not installed.
     """
-    given = None if settings.source is None else settings.source.pubsub
-    if given is None:
-        raise SettingsError(["source.pubsub is missing: it names the subscription to read"])
-    decoder = PayloadDecoder.of(settings, group=group)
-    if settings.live.idle is not None:
+    try:
+        return import_module("google.cloud.pubsub_v1")
+    except ImportError:
         raise SettingsError(
-            "live.idle would close windows because nothing arrives, and from Pub/Sub nothing arrives when the "
-            "connection is broken, too; leave it out, and let a scheduler publish an empty message every minute"
-        )
-    return PubSubSubscription(
-        given.subscription,
-        decoder,
-        timestamp_attribute=given.timestamp_attribute,
-        id_attribute=given.id_attribute,
-        settle_s=parse_duration(given.settle) / 1e6,
-        outstanding=given.outstanding,
-    )
+            ["Pub/Sub needs Google's client, which is not installed here; pip install 'quiltstream[gcp]'"]
+        ) from None
 
 
-def begun_in_subscription(
-    settings: Settings,
-    pace: PollingPolicy,
-    options: PipelineOptions,
-    *,
-    subscriber: Callable[[], Any] = new_subscriber,
-    now_us: int | None = None,
-) -> PollingPolicy:
-    """Seek to where a run without a runner's state begins, and leave out the windows that cannot be read as a whole.
-
-    What another run acknowledged is gone for this one, unless the subscription keeps it and is sought back. A window of
-    which anything may be gone is never declared complete, so it stays missing. The begin of ``pace`` is in the first
-    missing window.
-
-    Returns:
-        The pace, with a begin that leaves those windows out.
+@contextmanager
+def _asking(what: str, then: str) -> Generator[None]:
+    """Errors of the client as ours; what the service says may quote anything, and is not repeated.
 
     Raises:
-        SettingsError: the subscription cannot be read again, or is not there.
+        SettingsError: it cannot be done.
         AwayError: the service does not answer.
     """
-    given = None if settings.source is None else settings.source.pubsub
-    if given is None or goes_on(options):
-        return pace
-    now = time.time_ns() // 1_000 if now_us is None else now_us
-    schedule, grid = settings.schedule, settings.grid
-    window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
-    words = words_of(settings.readings, settings.slots.of)
-    # a window needs what came so long before it
-    before_us = 0 if words is None else words.before_us
-    whole_us = now + before_us
-    if given.reread is not None:
-        back = parse_duration(given.reread) + before_us
-        kept_us = _sought(given, min(now, max(0, window_us - back)), now, subscriber)
-        whole_us = window_us if kept_us <= window_us - back else kept_us + back
-    if whole_us <= window_us:
-        return pace
-    if schedule.start is not None:
-        click.echo(
-            f"source.pubsub: windows that start before {format_instant(whole_us)} cannot be read as a whole by this "
-            "run and are not published by it"
-            + ("" if given.reread is not None else "; with source.pubsub.reread a run reads them again"),
-            err=True,
-        )
-    if schedule.calendar is None:
-        until_us = whole_us + schedule.size * grid.interval_us - 1
-    else:
-        # windows that end by where the first whole one starts are those before it
-        until_us = grid.time_of(replace(schedule, start=grid.slots_of(whole_us - 1) + 1, stop=None).first)
-    return replace(pace, begin_us=max(pace.begin_us, until_us))
-
-
-def _sought(given: PubSubSource, at_us: int, now_us: int, subscriber: Callable[[], Any]) -> int:
-    """Seek a subscription to an instant; the instant from which on it keeps messages."""
     try:
-        client = subscriber()
-        try:
-            found = client.get_subscription(request={"subscription": given.subscription}, timeout=_ANSWER_S)
-            kept = [0.0]
-            if found.retain_acked_messages:
-                kept.append(found.message_retention_duration.total_seconds())
-            if found.topic_message_retention_duration:
-                kept.append(found.topic_message_retention_duration.total_seconds())
-            if max(kept) <= 0:
-                raise SettingsError(
-                    [
-                        f"source.pubsub.reread: {given.subscription} keeps nothing that was acknowledged; set "
-                        "retain_acked_messages for it, or message_retention_duration for its topic, or leave reread out"
-                    ]
-                )
-            when = datetime.fromtimestamp(at_us / 1e6, UTC)
-            client.seek(request={"subscription": given.subscription, "time": when}, timeout=_ANSWER_S)
-        finally:
-            client.close()
+        yield
     except Exception as error:
-        if not is_clients(error):
+        if not type(error).__module__.startswith(("google.", "grpc", "concurrent.futures")) and not isinstance(
+            error, TimeoutError
+        ):
             raise
-        failure = unavailable(f"source.pubsub: {given.subscription}", error)
-        if failure.passing:
-            raise AwayError(str(failure), ExitCode.FAILURE, "source", at_first=NOT_CHARGED) from error
-        raise SettingsError([str(failure)]) from error
-    return now_us - int(max(kept) * 1e6)
+        name = type(error).__name__
+        if name in _WRONG:
+            raise SettingsError([f"{what}: {_WRONG[name]}"]) from error
+        part = "source" if what.startswith("source") else "sink"
+        raise AwayError(f"{what}: Pub/Sub says {name}", ExitCode.FAILURE, part, at_first=then) from error
 
 
 class Subscription(LiveSource):
-    """A subscription that a live job reads.
+    """A subscription that a live job reads; the runner's watermark says when its windows are complete.
 
     Raises:
         SettingsError: the messages cannot be used in this way.
     """
 
-    def __init__(self, settings: Settings, group: str | None) -> None:
+    declares: ClassVar[bool] = False
+
+    def __init__(self, settings: Settings, group: str | None = None) -> None:
+        given = None if settings.source is None else settings.source.pubsub
+        if given is None:
+            raise SettingsError(["source.pubsub is missing: it names the subscription to read"])
+        if settings.live.idle is not None:
+            raise SettingsError(
+                "live.idle is of sources whose windows end by what they declare, and of Pub/Sub they end by the "
+                "runner's watermark, which does not wait for silent devices; leave it out"
+            )
+        self.given: PubSubSource = given
         self._settings = settings
-        self._grouped = group is not None
-        self._source = pubsub_source(settings, group)
+        self._decoder = PayloadDecoder.of(settings, group=group)
 
-    def begun(self, pace: PollingPolicy, options: PipelineOptions) -> PollingPolicy:
-        """Seek to where a run without a runner's state begins: see :func:`begun_in_subscription`."""
-        return begun_in_subscription(self._settings, pace, options)
+    def begin(
+        self,
+        pace: PollingPolicy,
+        options: PipelineOptions,
+        *,
+        client: Callable[[], Any] = lambda: library().SubscriberClient(),
+        now_us: int | None = None,
+    ) -> int | None:
+        """Seek to where a run without a runner's state begins, with ``reread``.
 
-    def read(self, pace: PollingPolicy, known: Mapping[str, SourceId] | None = None) -> ReadSubscription:  # noqa: ARG002 - of topics
+        What another run acknowledged is gone for this one, unless the subscription keeps it and is sought back. The
+        begin of ``pace`` is in the first missing window.
+
+        Returns:
+            Windows that start before this instant may lack readings; ``None``: none does.
+
+        Raises:
+            SettingsError: the subscription cannot be read again, or is not there.
+            AwayError: the service does not answer.
+        """
+        if goes_on(options):
+            return None
+        now = time.time_ns() // 1_000 if now_us is None else now_us
+        settings, schedule, grid = self._settings, self._settings.schedule, self._settings.grid
+        window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
+        words = words_of(settings.readings, settings.slots.of)
+        # a window needs what came so long before it
+        before_us = 0 if words is None else words.before_us
+        whole_us = now + before_us
+        if self.given.reread is not None:
+            back = parse_duration(self.given.reread) + before_us
+            kept_us = now - self._sought(min(now, max(0, window_us - back)), client)
+            whole_us = window_us if kept_us <= window_us - back else kept_us + back
+        if whole_us <= window_us:
+            return None
+        if schedule.start is not None:
+            click.echo(
+                f"source.pubsub: windows that start before {format_instant(whole_us)} may lack readings that an "
+                "earlier run took, and say unavailable"
+                + ("" if self.given.reread is not None else "; with source.pubsub.reread a run reads them again"),
+                err=True,
+            )
+        return whole_us
+
+    def _sought(self, at_us: int, client: Callable[[], Any]) -> int:
+        """Seek to an instant; for how many microseconds the subscription keeps messages."""
+        name = self.given.subscription
+        with _asking(f"source.pubsub: {name}", NOT_CHARGED), client() as service:
+            found = service.get_subscription(request={"subscription": name}, timeout=_ANSWER_S)
+            kept = [found.message_retention_duration] if found.retain_acked_messages else []
+            kept += [found.topic_message_retention_duration] if found.topic_message_retention_duration else []
+            if not kept:
+                raise SettingsError(
+                    [
+                        f"source.pubsub.reread: {name} keeps nothing that was acknowledged; set retain_acked_messages "
+                        "for it, or message_retention_duration for its topic, or leave reread out"
+                    ]
+                )
+            when = datetime.fromtimestamp(at_us / 1e6, UTC)
+            service.seek(request={"subscription": name, "time": when}, timeout=_ANSWER_S)
+        return int(max(one.total_seconds() for one in kept) * 1e6)
+
+    def read(self, pace: PollingPolicy) -> ReadSubscription:
         """The reading of the subscription."""
-        return ReadSubscription(self._source, pace, grouped=self._grouped)
+        given = self.given
+        return ReadSubscription(
+            given.subscription,
+            self._decoder,
+            pace.steps,
+            timestamp_attribute=given.timestamp_attribute,
+            id_attribute=given.id_attribute,
+        )
+
+
+class SinkTopic(LiveSink):
+    """A topic, whose content cannot be read: the last windows on record are sent again when a run begins."""
+
+    def __init__(self, given: PubSubSink, publisher: Callable[[], Any] = lambda: library().PublisherClient()) -> None:
+        self._given, self._publisher = given, publisher
+
+    def releases(self) -> SendRows:
+        """The sending of releases."""
+        return SendRows(self._given.topic, self._given.format)
+
+    def rejects(self) -> SendRows:
+        """The sending of rejects."""
+        return SendRows(self._given.topic, self._given.format, rejects=True)
+
+    def unknown_ids(self, store: Store) -> list[str]:  # noqa: ARG002 - the signature is that of every sink
+        """None that could be known."""
+        return []
+
+    def complete(self, store: Store, registration: Registration) -> int:
+        """Send the blocks of the last windows on record, which a job that was killed may have left out.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            CommandError: they cannot be sent.
+        """
+        given, names = self._given, (registration.domain.name, registration.query.name)
+        entries = store.entries(names[0]) if given.resend else []
+        starts = sorted(one.window_start for one in entries if one.query == names[1] and one.decision == "charged")
+        if not starts:
+            return 0
+        sent, blocks, what = list[Any](), 0, f"sink.pubsub: {given.topic}"
+        try:
+            with _asking(what, "What was charged is on record: mend it and run again"):
+                client = self._publisher()
+                for record in store.records(*names, after=(starts[-given.resend :][0], -1)):
+                    if record.block is not None:
+                        rows = release_messages(rows_of(registration, record), given.format)
+                        sent += [client.publish(given.topic, body, **more) for body, more in with_attributes(rows)]
+                        blocks += 1
+                for one in sent:
+                    one.result(timeout=_ANSWER_S)
+        except SettingsError as error:
+            raise CommandError(f"{error}. What was charged is on record: mend it and run again") from error
+        return blocks
 
 
 def source(settings: Settings, group: str | None) -> LiveSource:
@@ -179,4 +237,4 @@ def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa
     """
     if given.pubsub is None:
         raise SettingsError([f"{field}.pubsub is missing: it names the topic to write"])
-    return ResentTopic(PubSubTopic(given.pubsub.topic, given.pubsub.format), given.pubsub.resend)
+    return SinkTopic(given.pubsub)

@@ -33,10 +33,10 @@ from ...transforms.registration import register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.job_io import filling, outputs_of
-from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
+from ..connectors.live import LiveSink, LiveSource, check_runner, check_secrets, live_sinks, live_source
 from ..on_record import begin_memory, note_lost_history
 from ..preflight import Word, check_command, preflight
-from ..runners import on_prism, options_of, reads_here
+from ..runners import on_prism, options_of, reads_here, runner_name
 from .flink import flink_job
 from .monitor import Follower, LiveJob
 from .runner import check_standard_input, live_pipeline, worker_pool
@@ -116,11 +116,10 @@ def live_job(
     pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
     pace = replace(pace, together=reads_here(options))
     pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
-    pace = source.begun(pace, options)
-    topics = source.record(follower.store, follower.registration)
-    if topics is not None:
-        topics.look()
-    decoded = pipeline | "Read" >> source.read(pace, None if topics is None else topics.known)
+    lost_us = source.begin(pace, options)
+    if not source.declares:
+        histograms = histograms.by_the_watermark(lost_us)
+    decoded = pipeline | "Read" >> source.read(pace)
     published = decoded.readings | "Publish" >> histograms
     _ = published.releases | "Sink" >> sink.releases()
     if rejects is not None:
@@ -134,7 +133,6 @@ def live_job(
         here,
         flink,
         outputs,
-        topics,
         pool,
         word.forgiven | frozenset(unknown.names),
         begun,
@@ -178,6 +176,7 @@ class LiveWay:
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
         """See that standard input is read here."""
         check_standard_input(settings, options)
+        check_runner(settings, runner_name(options))
         self._here = reads_here(options)
 
     def look_at(self, settings: Settings, source: Any) -> None:

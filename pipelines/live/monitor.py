@@ -28,7 +28,6 @@ from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
 from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled, stop_signals
 from ..connectors.job_io import Output
-from ..connectors.live import SourceRecord
 from ..console import plural
 from ..errors import CommandError, ExitCode, explain
 from ..on_record import OnRecord, standing_in
@@ -166,7 +165,6 @@ class LiveJob:
     here: bool = True  # whether the source is read in this process
     flink: FlinkJob | None = None  # its job in a Flink cluster whose REST address is known
     outputs: tuple[Output, ...] = ()  # what its steps write
-    topics: SourceRecord | None = None  # keeps on record which topics it reads
     pool: WorkerPool | None = None  # starts its workers, where its address is known
     forgiven: frozenset[str] = frozenset()  # releases of the sink that are not on record, by the operator's word
     begun: Registration | None = None  # what was on record before, where it goes on with the state of another job
@@ -178,10 +176,7 @@ class LiveJob:
         Raises:
             StoreError: the ledger of record cannot be looked at.
         """
-        progress = self.follower.look(state)
-        if self.topics is not None:
-            self.topics.look()
-        return progress
+        return self.follower.look(state)
 
     @property
     def is_left(self) -> bool:

@@ -78,6 +78,8 @@ GONE: dict[str, str] = {
     "readings.until": 'a SELECT says what an interval covers: select id as series, begin as time, "end" - begin as '
     "length, label as value from files; with length: length and hold: 26h a label holds so long",
     "readings.remember": "counters are compared where windows are counted, and no reader remembers them",
+    "source.pubsub.settle": "the runner's watermark knows what waits",
+    "source.pubsub.outstanding": "the runner says how many messages may wait",
     "readings.decimal": "a SELECT reads such numbers: select id as series, ts as time, num_marks(kwh, '.', ',') as "
     "value from files",
     "model.estimate.gap": "nothing is estimated from released rows; give bounds by hand, or estimate from counts",

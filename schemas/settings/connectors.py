@@ -6,8 +6,8 @@
 >>> source.all_topics, source.start, source.lanes
 (('meters',), '2024-03-01', 1)
 >>> source = PubSubSource(subscription="projects/grid-data/subscriptions/meters", reread="1d")
->>> source.subscription, source.settle
-('projects/grid-data/subscriptions/meters', '1min')
+>>> source.subscription, source.reread
+('projects/grid-data/subscriptions/meters', '1d')
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from ..slots import parse_duration, parse_instant
+from ..slots import parse_instant
 from .base import Duration, Instant, Name, Section
 from .secrets import Option, checked_options
 
@@ -213,8 +213,6 @@ class KafkaSink(ConnectorSection):
 _PROJECT = r"[a-z][a-z0-9.:-]{4,98}[a-z0-9]"
 _NAME = r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}"
 
-_SHORTEST_SETTLE_US = 45_000_000
-
 
 def _whole_name(kind: str, given: Any) -> Any:
     if isinstance(given, str) and re.fullmatch(rf"projects/{_PROJECT}/{kind}/{_NAME}", given) is None:
@@ -239,26 +237,9 @@ class PubSubSource(ConnectorSection):
     )
     reread: Duration | None = Field(
         default=None,
-        description="a run without the runner's state seeks so long before its first missing window; left out: it "
-        "publishes only windows that start after it began",
+        description="a run without the runner's state seeks so long before its first missing window; left out: "
+        "windows that start before it began say unavailable",
     )
-    settle: Duration = Field(
-        default="1min",
-        description="windows wait so long after the start, after a silence of that length, and after a message that "
-        "was that old when it came",
-    )
-    outstanding: int = Field(
-        default=100_000, ge=1_000, le=10_000_000, description="messages that the runner has not yet kept, at most"
-    )
-
-    @field_validator("settle")
-    @classmethod
-    def _settle(cls, text: str) -> str:
-        if parse_duration(text) < _SHORTEST_SETTLE_US:
-            raise ValueError(
-                f"settle is {text}, and what a lost worker held comes again only after 30 s; set it to 45s or more"
-            )
-        return text
 
     @property
     def place(self) -> str:

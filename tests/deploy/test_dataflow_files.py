@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors.pubsub import pubsub_source
+from quiltstream.pipelines.connectors.pubsub import Subscription
 from quiltstream.schemas.settings.job import Settings, read_settings
 
 Find = Callable[[str], Any]
@@ -145,9 +145,9 @@ def settings(folder: Path) -> Settings:
 def test_the_example_settings_name_the_subscription_and_topics_of_terraform(
     settings: Settings, terraform: dict[str, Any]
 ) -> None:
-    feed = pubsub_source(settings)
+    given = Subscription(settings).given
     resources = terraform["resource"]
-    assert feed.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
+    assert given.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
     for sink, topic in ((settings.sink, "releases"), (settings.rejects, "rejects")):
         assert sink is not None
         assert sink.pubsub is not None

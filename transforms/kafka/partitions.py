@@ -247,15 +247,6 @@ def partition_name(place: Partition) -> str:
     return f"{place[0]}/{place[1]}"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTopic:
-    """What was known of a topic before a job began."""
-
-    id: str
-    # the instant before which readings may be gone with a topic that it replaced; ``None``: none
-    lost_us: int | None = None
-
-
 class TopicIdentities:
     """The ids of the topics of a partition group."""
 

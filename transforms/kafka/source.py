@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,6 @@ from .partitions import (
     Begin,
     Gaps,
     Health,
-    KnownTopic,
     Partition,
     Said,
     Start,
@@ -207,8 +206,6 @@ class KafkaPartitions(PartitionedSource):
     start: Start = EARLIEST
     group: str | None = None  # consumer group that a start names, or else whose offsets are committed for monitoring
     discover_s: float = 10.0  # seconds from one look for new partitions to the next
-    # what is on record of the topics, for a run that begins without a position
-    known: Mapping[str, KnownTopic] = field(default_factory=dict[str, KnownTopic])
     # start of the first window that is not on record when a run begins: what came before it is not missed where it is
     # gone; ``None``: all that is gone is missed
     missing_us: int | None = None
@@ -237,13 +234,8 @@ class GroupPosition:
         self.decoding = WaitingDecoder(source.decoder)
         self.offsets = offsets_of(plain, source.topics, lane, source.lanes)
         self.gaps = Gaps(plain.get("gaps", ()))
-        known = plain.get("ids", {}) if text else {topic: one.id for topic, one in source.known.items()}
-        self.ids = TopicIdentities(source.cluster, known)
+        self.ids = TopicIdentities(source.cluster, plain.get("ids", {}))
         self.begun = bool(text)
-        #: topics that replaced others, and before which instants a run without a position lacks what those held
-        self.replaced: dict[str, int | None] = (
-            {} if text else {topic: one.lost_us for topic, one in source.known.items()}
-        )
         #: what lies before is read for its stamps alone
         self._floors: dict[Partition, int] = {}
         #: where the last message before the start is read, for its stamp alone
@@ -269,9 +261,6 @@ class GroupPosition:
             self.gaps.begun(place, begin, start, now_us)
             if begin.cut:
                 self._cut.add(place)
-            lost_us = self.replaced.get(place[0])
-            if lost_us is not None:
-                self.gaps.found(place, lost_us)
             if begin.last_passed is not None:
                 self.offsets[place], self._floors[place] = begin.last_passed, begin.offset
                 self._passed.add(place)
@@ -697,9 +686,6 @@ class KafkaReader(Reader):
         """Begin at the start of topics that were made anew, whose offsets are others."""
         position = self._position
         anew = position.ids.made_anew(self._source.topics, _ANSWER_S)
-        if not position.begun:
-            # noted here, as the next look finds nothing new: what begins the partitions may fail
-            position.replaced |= dict.fromkeys(anew, time.time_ns() // 1_000)
         places = [place for place in position.offsets if place[0] in anew]
         if not places:
             return
