@@ -203,7 +203,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--out", type=_FILE, default=Path("quiltstream-demo"), show_default=True, help="Folder to write into.")
-def demo(out: Path) -> None:
+@_ALL
+def demo(out: Path, *, every: bool) -> None:
     r"""Show the whole way on real data: fit, publish 52 weeks, compare with the truth, read the ledger.
 
     The data are the half-hourly readings of 60 London households in 2013, which come with the package. A model is
@@ -218,7 +219,7 @@ def demo(out: Path) -> None:
     """
     from .commands.demo import demonstrate
 
-    demonstrate(out)
+    demonstrate(out, every=every)
 
 
 @main.command()
@@ -437,6 +438,8 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2
     """
+    if live and every and not dry_run:
+        raise click.UsageError("--all: a live run says what it did when it ends; --json has every number of it")
     if live and not dry_run:
         runs_until_stopped()
     from ..schemas.settings.job import Accepted

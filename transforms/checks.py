@@ -26,7 +26,7 @@ from ..schemas.calendars import UNITS, Calendar
 from ..schemas.model_file import Model
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.settings.model import fitting, init_with, shipped_text
+from ..schemas.settings.model import fitting, init_with, shipped_text, weakness
 from ..schemas.slots import DAY_US, Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, StoreConflict
@@ -216,6 +216,7 @@ def _shipped(plan: Plan) -> Iterator[Remedy]:
         cover, own = model.diagnostics["cover"], (made.grid, made.space) == (plan.grid, plan.space)
         take = f"model: {name}" if own else init_with(name)
         assumed = f"if the series forgets as fast as {cover['rank']} of its {cover['series']} do"
+        assumed += f" ({weak})" if (weak := weakness(model)) else ""
         yield Remedy(f"{take}, {assumed}", _share(made))
         if _share(made) <= plan.most_error:
             continue

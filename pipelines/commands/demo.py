@@ -32,8 +32,8 @@ from ..connectors.files import released
 from ..console import comparison, facts, heading, odds, paragraph, plural, results, working
 from ..errors import CommandError, writing
 from .fit import Choice, fit_settings
-from .fit_text import habits_told, of_a_new_series
-from .run import Summary, run_job
+from .fit_text import habits_told, of_a_new_series, show_cover
+from .run import Summary, run_job, show
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
 _FEEDER = "feeder-1"
@@ -134,8 +134,8 @@ def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
     )
 
 
-def demonstrate(out: Path) -> None:
-    """Run the demo and print it."""
+def demonstrate(out: Path, *, every: bool = False) -> None:
+    """Run the demo and print it, or with every number."""
     began = perf_counter()
     _, feeder = split_households()
     with working("reading 60 households, fitting on 30 of them"):
@@ -152,6 +152,11 @@ def demonstrate(out: Path) -> None:
     _show_belief(console, plan, rows[0])
     _show_picture(console, settings, rows, truth)
     _show_cost(console, summary, len(rows), errors, lost)
+    if every:
+        median = f"{errors.counts:.1%}, of the estimates {errors.estimates:.1%}"
+        facts(console, {"error": f"the median over all weeks and bands of a count is {median}"})
+        show_cover(console, plan.model, every=True)
+        show(console, summary, every=True)
     _files(console, out, perf_counter() - began)
 
 

@@ -31,7 +31,7 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
     if "rhythm" in found:
         _show_rhythm(console, model)
     elif "cover" in found:
-        _show_cover(console, model, every=every)
+        show_cover(console, model, every=every)
     else:
         _show_pooled(console, model, belief, interval)
     said = [*origin.notes]
@@ -83,7 +83,7 @@ def of_a_new_series(found: Mapping[str, Any]) -> str:
     )
 
 
-def _show_cover(console: Console, model: Model, *, every: bool) -> None:
+def show_cover(console: Console, model: Model, *, every: bool) -> None:
     """Print what a belief that covers most series costs, and for whom it holds."""
     found = model.diagnostics["cover"]
     given = f", given the kind of day ({found['given']})" if found["given"] else ""

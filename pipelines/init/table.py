@@ -46,6 +46,12 @@ _MARKS = (
 _PLAIN, _GROUPED = r"[-+]?(\d+({1}\d*)?|{1}\d+)([eE][-+]?\d+)?", r"[-+]?(\d+|[1-9]\d{{0,2}}({0}\d{{3}})+)({1}\d*)?"
 _NUMBERS = {pair: re.compile((_GROUPED if pair[0] else _PLAIN).format(*map(re.escape, pair))) for pair in _MARKS}
 
+#: What helps where rows have no time.
+_NO_TIME = (
+    "where rows follow each other at a known interval, add a column of times, the begin of the recording plus the "
+    "row's number times the interval, such as 2024-03-01T00:01Z"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -315,9 +321,11 @@ class Table:
         if not found:
             numbers = [name for name in self.columns if self.is_number(name) and TIME.search(name)]
             way = f"write the numbers in {listed(numbers, SHOWN)}, such as days of a spreadsheet, as 2024-03-01 00:15"
-            way = ", or ".join(filter(None, [self.nested, way if numbers else "convert the file"]))
+            way = ", or ".join(filter(None, [self.nested, way if numbers else _NO_TIME]))
             shown = listed([*self.columns, *self.rows.nested], SHOWN)
-            raise self.fail(f"none of its columns, {shown}, looks like a time; {way}")
+            raise self.fail(
+                f"none of its columns, {shown}, looks like a time, and without one a row is in no window: {way}"
+            )
 
         def against(times: Times) -> tuple[bool, ...]:
             name = times.columns[0]

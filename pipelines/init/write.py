@@ -16,7 +16,7 @@ from pathlib import Path
 from ...schemas.model_file import Model
 from ...schemas.settings.base import OPEN
 from ...schemas.settings.job import load_settings
-from ...schemas.settings.model import fitting, shipped
+from ...schemas.settings.model import fitting, shipped, weakness
 from ...schemas.slots import DAY_US, HOUR_US, format_duration, format_instant, time_zone
 from ...transforms.checks import LEAST_ODDS
 from ..commands.fit import usual_cover
@@ -85,7 +85,7 @@ A model is fitted on series that are not published, and the roster has every ser
 _OF_OTHERS = """\
 {why}
 # This takes one that comes with the package, writes this file anew and asks again what was answered:
-#   {command}
+#   {command}{weak}
 # or fit one on a history of other series, and write `model: model.json`."""
 _ONE_SERIES = "The file is one series, so its model is of others."
 _FEW_SERIES = "Half of the few series would say little of further ones, so the model is of others."
@@ -95,7 +95,7 @@ _NONE_FITS = """\
 _SHIPPED = """\
 # It comes with the package, fitted on {source}, and
 # holds for a series that forgets as fast as {rank} of these {series} do; nothing says that yours does. Its states and
-# slots are those above.
+# slots are those above.{weak}
 model: {name}
 """
 _OPEN_SERIES = (
@@ -243,20 +243,23 @@ def guess(look: Look, output: Path, command: Callable[[Sequence[str]], str], shi
 
     def compose(held: int, *, is_open: bool) -> str:
         asked = _Asked(look, is_open=is_open)
-        again, of_others = command(way), _OF_OTHERS if beliefs else _NONE_FITS
-        what = of_others.format(why=_FEW_SERIES, command=again) if few else _HOLD_OUT.format(command=again)
+        again = command(way)
+        weak = "".join(f"\n# It is {one}." for one in map(weakness, beliefs.values()) if one)
+        of_others = partial((_OF_OTHERS if beliefs else _NONE_FITS).format, command=again, weak=weak)
+        what = of_others(why=_FEW_SERIES) if few else _HOLD_OUT.format(command=again)
         model = _STAND_IN.format(fitting=what)
         belief = f"{again}     {'takes a belief of others' if few else 'holds a history'}"
         groups = _ROSTERS[1].format(which=_WHICH[held > 0], roster=roster)
         if given is not None:
             cover, source = given.diagnostics["cover"], given.provenance.source
             named = {"name": shipped_model, "source": source, "rank": cover["rank"], "series": cover["series"]}
+            named["weak"] = f"\n# It is {weak}." if (weak := weakness(given)) else ""
             model, belief = _SHIPPED.format(**named), ""
             groups = groups if is_grouped else _ROSTERS[0]
         elif held:
             model, belief = _FITTED.format(following=fit(held)), f"{fit(held)}     the belief, see model below"
         elif not is_grouped:
-            what = _OPEN_SERIES if look.names > 1 else of_others.format(why=_ONE_SERIES, command=again)
+            what = _OPEN_SERIES if look.names > 1 else of_others(why=_ONE_SERIES)
             model, groups, belief = _STAND_IN.format(fitting=what), _ROSTERS[0], ""
         states = f"states:\n{asked.text('states.categories' if look.labels else 'states.edges')}"
         return (_SOURCE_TEXT + BELIEF_TEXT + _WINDOWS_TEXT + PROMISE_TEXT).format(
@@ -280,8 +283,7 @@ def guess(look: Look, output: Path, command: Callable[[Sequence[str]], str], shi
             ),
             model=model,
             groups=groups,
-            bins=f"# bins: [{edges[len(edges) // 2]:.12g}]  # coarser bins: edges that are among those of the states\n"
-            * (is_power and len(edges) > 1),
+            bins=_bins(edges, few=given is not None and not is_grouped) if is_power and len(edges) > 1 else "",
             size=windows.size,
             start=windows.start,
             stop=f"stop: {windows.stop}"
@@ -294,7 +296,19 @@ def guess(look: Look, output: Path, command: Callable[[Sequence[str]], str], shi
     with_history = partial(compose, is_open=True) if is_grouped else None
     keys = tuple(one.key for one in look.questions)
     said = _said(look, watts, windows)
+    if given is not None and weakness(given):
+        said = (*said, ("belief", weakness(given)))
     return Guess(compose(0, is_open=True), said, with_history, answered=text, questions=keys, way=way)
+
+
+def _bins(edges: Sequence[float], *, few: bool) -> str:
+    """Unions of the states: of one series two counts are useful sooner than five."""
+    coarse = f"bins: [{edges[len(edges) // 2]:.12g}]"
+    if few:
+        return (
+            f"{coarse}  # two counts; left out, one for each of {len(edges) + 1} states, which takes longer windows\n"
+        )
+    return f"# {coarse}  # coarser bins: edges that are among those of the states\n"
 
 
 class _Asked:

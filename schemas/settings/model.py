@@ -7,7 +7,7 @@ counts that are released with noise and charged. Anything else is possible and l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -45,12 +45,24 @@ def init_with(name: str) -> str:
     return f"`quiltstream init DATA --model {name} --force`"
 
 
-def shipped_text(names: Iterable[str]) -> str:
-    """How to take one of the beliefs that fit, or that none comes with the package."""
-    found = " or ".join(map(init_with, names))
+def weakness(model: Model) -> str:
+    """Where most of its own history loses more than a belief that comes with the package promises; empty for none."""
+    memory = model.diagnostics["cover"]["checks"]["memory"]
+    if 2 * memory["within"] >= memory["series"]:
+        return ""
     return (
-        f"take a belief of others: {found}, which writes the settings anew and asks again what was answered"
-        if found
+        f"weak beyond two slots of memory: so looked at, {memory['within']} of its {memory['series']} series lose at "
+        f"most epsilon 1, and the others up to {memory['largest']:.2f}"
+    )
+
+
+def shipped_text(found: Mapping[str, Model]) -> str:
+    """How to take one of the beliefs that fit, or that none comes with the package."""
+    ways = {init_with(name): weakness(one) for name, one in found.items()}
+    text = " or ".join(f"{way} ({weak})" if weak else way for way, weak in ways.items())
+    return (
+        f"take a belief of others: {text}, which writes the settings anew and asks again what was answered"
+        if text
         else "for this unit and interval no belief comes with the package: fit one on a history of other series"
     )
 
