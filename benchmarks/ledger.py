@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from quiltstream.privacy import Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.accounting.recursion import members_of
 from quiltstream.privacy.models.belief import Belief
-from quiltstream.privacy.quilts.influence import sided_influence, tables_of
+from quiltstream.privacy.quilts.influence import sided_influence
 
 STATES = 51
 
@@ -54,8 +53,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 def forget(belief: Belief) -> None:
     """Drop what the process remembers, so that every price is computed."""
-    tables_of.cache_clear()
-    members_of.cache_clear()
+    belief.memory.clear()
     Ledger(belief)
 
 

@@ -21,7 +21,6 @@ from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .certificates import Endless as Endless
-    from .certificates import directions_of as directions_of
     from .certificates import endless as endless
     from .charges import BudgetExceeded as BudgetExceeded
     from .charges import Charge as Charge

@@ -36,7 +36,8 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import from_any_start
-from ..models.directions import FloatArray
+from ..models.couplings import FloatArray
+from ..models.serialisation import check_belief
 from ..validation import float_above
 from .certificates import constant_loss
 from .charges import Density, Line, Span
@@ -63,9 +64,9 @@ class History:
 
     def __init__(self, segments: Sequence[tuple[int | None, Belief]]) -> None:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first)."""
-        self.segments = tuple(segments)
+        self.segments = tuple((start, check_belief(belief)) for start, belief in segments)
         self.changes = tuple(start for start, _ in segments if start is not None)
-        self.beliefs = tuple(belief if start is None else from_any_start(belief) for start, belief in segments)
+        self.beliefs = tuple(belief if start is None else from_any_start(belief) for start, belief in self.segments)
         self.members = tuple(members_of(belief) for belief in self.beliefs)
         # the kernel out of a change is new, and the kernel back from the next slot
         self.cuts = frozenset(slot for change in self.changes for slot in (change, change + 1))

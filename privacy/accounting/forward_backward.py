@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import SupportsIndex
 
-from ..models.belief import Belief
+from ..models.belief import Belief, ChainError
 from ..models.directions import NotContracting
-from ..models.markov_chain import ChainError, MarkovChain
+from ..models.markov_chain import MarkovChain
+from ..models.memory import remembered
 from ..models.serialisation import check_belief
 from ..quilts.calibration import Calibration, target
 from ..quilts.influence import Quilt
@@ -52,7 +52,7 @@ _ROOM = 2.0**-40
 _BOUNDED_STATES = 12
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def around(belief: Belief, density: float) -> float:
     """What the slots before and after an event reveal of it at most, where no slot has more than a density on the grid.
 
@@ -90,7 +90,7 @@ def forward_backward(belief: Belief, epsilon: float, length: SupportsIndex | Non
     Raises:
         ChainError: The belief has no bound for an endless stream, and no length is given.
     """
-    check_belief(belief)
+    belief = check_belief(belief)
     epsilon, slots = target(epsilon, length)
     none = Quilt(None, None)
     if belief.states == 1:

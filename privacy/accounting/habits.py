@@ -47,8 +47,9 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from ..models.couplings import Couplings, couple, load_bound
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.belief import ChainError
+from ..models.couplings import Couplings, FloatArray, couple, load_bound
+from ..models.markov_chain import MarkovChain
 from ..models.periodic import PeriodicChain
 from ..validation import as_list, instance, numbers, positive, whole
 
@@ -132,7 +133,7 @@ class HabitLoss:
         return found
 
 
-def habit_loss(chains: Sequence[MarkovChain | PeriodicChain], weights: npt.ArrayLike | None = None) -> HabitLoss:
+def habit_loss(chains: Sequence[PeriodicChain], weights: npt.ArrayLike | None = None) -> HabitLoss:
     """What is told by which of some chains a series follows.
 
     Args:
@@ -144,7 +145,7 @@ def habit_loss(chains: Sequence[MarkovChain | PeriodicChain], weights: npt.Array
         ChainError: A chain has a fixed start, or other states than the first; the weights do not add to 1.
     """
     members, held = _members(chains, weights)
-    laws = [one.marginals if isinstance(one, PeriodicChain) else one.stationary[np.newaxis] for one in members]
+    laws = [one.marginals for one in members]
     period = math.lcm(*map(len, laws))
     joint = np.stack(
         [weight * np.tile(law, (period // len(law), 1)) for weight, law in zip(held, laws, strict=True)], 1
@@ -356,15 +357,13 @@ def _apart(ratios: FloatArray) -> FloatArray:
     return found
 
 
-def _members(
-    chains: Sequence[MarkovChain | PeriodicChain], weights: npt.ArrayLike | None
-) -> tuple[list[MarkovChain | PeriodicChain], FloatArray]:
+def _members(chains: Sequence[PeriodicChain], weights: npt.ArrayLike | None) -> tuple[list[PeriodicChain], FloatArray]:
     members = as_list("chains", chains, "chains: give [chain]")
     if not members:
         raise ChainError("chains is empty: give the chains of the habits")
     for chain in members:
-        instance("chains", chain, MarkovChain, PeriodicChain)
-        if isinstance(chain, MarkovChain) and chain.initial is not None:
+        instance("chains", chain, PeriodicChain)
+        if any(one.initial is not None for one in chain.members):
             raise ChainError("chains: a habit is a chain in its steady state, and one has a fixed start: leave it out")
         if chain.states != members[0].states:
             raise ChainError(
@@ -385,10 +384,8 @@ def _members(
     return members, held
 
 
-def _stationary(
-    members: Sequence[MarkovChain | PeriodicChain], held: FloatArray
-) -> tuple[list[MarkovChain], FloatArray]:
-    chains = [one for one in members if isinstance(one, MarkovChain)]
+def _stationary(members: Sequence[PeriodicChain], held: FloatArray) -> tuple[list[MarkovChain], FloatArray]:
+    chains = [chain for one in members for chain in one.members]
     if len(chains) < len(members):
         raise ChainError("chains: one has a period: a finite life is followed for chains with one kernel each")
     return chains, held

@@ -12,13 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..models.belief import Belief
+from ..models.belief import Belief, ChainError
+from ..models.certificates import on_grid
 from ..models.classes import has_start
-from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
 from .account import Account, Book, History, Worst, constant_stream, endless, least_of
-from .certificates import constant_loss, on_grid
+from .certificates import constant_loss
 from .charges import BudgetExceeded, Charge, Density, Run, Span, outward
 from .forward_backward import around as around_of
 from .forward_backward import stream_density
@@ -112,7 +112,7 @@ class Ledger:
         """
         self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
         self._start = None if start is None else a_slot("start", start, "give the slot at which the chain begins")
-        check_belief(belief)
+        belief = check_belief(belief)
         if self._start is not None and not has_start(belief):
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
@@ -539,7 +539,7 @@ def _triples(charges: Iterable[Span]) -> list[Span]:
     found = as_list("charges", charges, f"charges, each of {triple}")
     for place, charge in enumerate(found):
         values = len(as_list(f"charges[{place}]", charge, triple))
-        if values != 3:  # noqa: PLR2004 - as the message says
+        if values != 3:
             raise TypeError(f"charges[{place}] has {values} values, but must be {triple}")
     return found
 

@@ -17,7 +17,7 @@ import itertools
 
 import numpy as np
 
-from ..models.directions import FloatArray
+from ..models.couplings import FloatArray
 from ..models.markov_chain import MarkovChain, check_chain
 from ..validation import accepted_loss, positive
 

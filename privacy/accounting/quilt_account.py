@@ -20,14 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from ..models.belief import Belief
-from ..models.markov_chain import ChainError, FloatArray
+from ..models.belief import Belief, ChainError
+from ..models.couplings import FloatArray
+from ..models.memory import remembered
 from ..quilts.influence import Quilt, SidedInfluence, sided_influence
 from .charges import Density, Line, Span, outward
 from .schedules import Schedule, extended
@@ -80,7 +80,7 @@ class Quilts:
         return outward(float(self.ceilings(density).max(initial=0.0)))
 
 
-@lru_cache(maxsize=8)
+@remembered
 def quilts_of(belief: Belief) -> Quilts:
     """The quilts of a belief; under mixing bounds those of Lemma 4.8."""
     tables = sided_influence(belief)

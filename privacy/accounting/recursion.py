@@ -42,13 +42,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..models.belief import Belief
+from ..models.belief import Belief, ChainError
+from ..models.certificates import calibrated, on_grid, proven
 from ..models.classes import everywhere
-from ..models.directions import Direction, FloatArray, NotContracting
-from ..models.kernels import ByCouplings, ratios_of
-from ..models.markov_chain import ChainError
+from ..models.couplings import FloatArray
+from ..models.directions import Direction, NotContracting
+from ..models.kernels import Kernel, ratios_of
+from ..models.memory import remembered
 from ..quilts.influence import sided_influence
-from .certificates import calibrated, directions_of, on_grid, proven_matrix
 
 IntArray = npt.NDArray[np.intp]
 
@@ -133,7 +134,11 @@ class Side:
         # what couplings follow needs no blocks of slots that are forgotten
         long = lags >= (_FORGOTTEN[0] if type(self) is Side else 1)
         kept &= np.cumsum(long & (told < _FORGOTTEN[1])) <= 1
-        if direction.coupled[1] > _COUPLED and _TELLING[0] <= min(lags[told < _TELLING[1]], default=0):
+        if (
+            direction.kernel is not None
+            and direction.kernel.states > _COUPLED
+            and _TELLING[0] <= min(lags[told < _TELLING[1]], default=0)
+        ):
             kept &= told < _TELLING[1]
         self.lags, self.eta, self.odds = lags[kept], told[kept], start[kept]
         self.caps = caps[kept] * _UP + _ADD
@@ -252,7 +257,7 @@ Couplings: TypeAlias = tuple[FloatArray, FloatArray]
 class Paired(Side):
     """A side whose kernels are followed by matrices; a chain is a periodic chain of period 1."""
 
-    def __init__(self, direction: ByCouplings, influence: FloatArray) -> None:
+    def __init__(self, direction: Kernel, influence: FloatArray) -> None:
         """Take the kernels, and the largest influence of each lag, shape (lags,)."""
         super().__init__(direction, influence)
         self.stride, self.kernels, self.fixed = 1, direction, list[Couplings]()
@@ -322,7 +327,7 @@ class Paired(Side):
     def _rung(self, density: float) -> tuple[FloatArray, Couplings] | None:
         """A certificate at a density on the grid, and couplings that prove it; None where none is found."""
         try:
-            matrix, proof = proven_matrix(self.kernels, density)
+            matrix, proof = proven(self.kernels, density)
         except (ChainError, NotContracting):
             return None
         return matrix.reshape(self.live.shape), self.kernels.shares(proof or self.kernels.couple(matrix)[0])
@@ -517,7 +522,7 @@ def changed(states: Sequence[State], side: Side, slot: int) -> State:
     return State(np.asarray(matrix), tops, densities)
 
 
-@lru_cache(maxsize=32)
+@remembered
 def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
     """Both sides of each member of a belief, with a start that is true in every slot."""
     if belief.states == 1:  # nothing is secret
@@ -526,7 +531,7 @@ def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
     tables = sided_influence(everyone)
     numbers = np.array([number for number, _, _ in tables.pairs], dtype=np.intp)
     found: list[tuple[Side, Side]] = []
-    for number, pair in enumerate(directions_of(everyone)):
+    for number, pair in enumerate(everyone.pairs):
         rows = numbers == number if len(numbers) else slice(None)
         influence = (side[rows].max(axis=0) for side in (tables.right, tables.left))
         ahead, back = (_side(one, most) for one, most in zip(pair, influence, strict=True))
@@ -541,5 +546,5 @@ def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
 
 
 def _side(direction: Direction, influence: FloatArray) -> Side:
-    few = isinstance(direction, ByCouplings) and direction.shape[-1] <= _COUPLED
-    return Paired(direction, influence) if few and isinstance(direction, ByCouplings) else Side(direction, influence)
+    kernel = direction.kernel
+    return Side(direction, influence) if kernel is None or kernel.states > _COUPLED else Paired(kernel, influence)

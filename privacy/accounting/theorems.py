@@ -95,7 +95,7 @@ class _Account:
     @cached_property
     def segments(self) -> _Segments:
         """The segments that some theorems are about; a `_Silent` where the charges are none."""
-        if len(self.windows) < 2:  # noqa: PLR2004 - segments come one after the other
+        if len(self.windows) < 2:
             raise _Silent(f"it is about several segments, and there are {len(self.windows)} different windows")
         for first, second in pairwise(self.windows):
             if second[0] < first[1]:
@@ -194,7 +194,7 @@ def _product(account: _Account) -> float:
     bounds E, whatever the start.
     """
     segments = account.segments
-    if len(segments.windows) > 2:  # noqa: PLR2004 - two meet in X_T2 and X_T3 only
+    if len(segments.windows) > 2:
         raise _Silent(f"it is about two segments, and there are {len(segments.windows)} different windows")
     divergence = account.edges(segments.gaps[0])[0]
     if not math.isfinite(divergence):

@@ -41,10 +41,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting.certificates import directions_of
 from ..models.couplings import Couplings, couple, load_bound
-from ..models.directions import STEPS, Direction, MixingCurve, NotContracting
-from ..models.kernels import ByCouplings
+from ..models.directions import STEPS, Direction, MixingCurve, NotContracting, OneNumber
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
 from .per_series import PSEUDO_VISITS
@@ -219,17 +217,17 @@ def _rows(table: FloatArray) -> FloatArray:
 
 
 def _loss(
-    belief: MarkovChain | PeriodicChain,
+    belief: PeriodicChain,
     density: float,
     enough: float,
-    secret: Callable[[MarkovChain | PeriodicChain, FloatArray], FloatArray] | None = None,
+    secret: Callable[[PeriodicChain, FloatArray], FloatArray] | None = None,
 ) -> float:
     """The largest loss between two states, proven: by total variation where that is enough, else by couplings.
 
     First by those ahead alone, and of the other direction by total variation.
     """
     try:
-        (pair,) = directions_of(belief)
+        (pair,) = belief.pairs
         forward, backward = (_by_variation(side).value(density) for side in pair)
         found = _between(forward, backward, density)
         if found <= enough:
@@ -248,7 +246,7 @@ def _loss(
     return found
 
 
-def _of_second(belief: MarkovChain | PeriodicChain, total: FloatArray) -> FloatArray:
+def _of_second(belief: PeriodicChain, total: FloatArray) -> FloatArray:
     """From the matrix between pairs of states (a, x) to that between the second ones, up to rounding.
 
     Given X_t = x the pair is (a, x) with the weight w_x(a). For every coupling gamma of w_x and w_x' the ratio of the
@@ -273,10 +271,10 @@ def _between(ahead: FloatArray | float, back: FloatArray | float, density: float
     return math.nextafter(float(np.max(ahead + back)), math.inf) - math.nextafter(density, 0.0)
 
 
-def _by_variation(direction: Direction) -> MixingCurve:
+def _by_variation(direction: Direction) -> OneNumber:
     """The curve of a direction."""
-    assert isinstance(direction, ByCouplings)  # noqa: S101 - of a chain
-    return MixingCurve(tuple(zip(STEPS, direction.variations(STEPS).tolist(), strict=True)))
+    kernel = direction.kernel
+    return direction.closed if kernel is None else MixingCurve(tuple(kernel.varied(STEPS)))
 
 
 def _proven(direction: Direction, density: float) -> Iterator[FloatArray]:
@@ -291,10 +289,10 @@ def _proven(direction: Direction, density: float) -> Iterator[FloatArray]:
     for excess in _EXCESS:
         for _ in range(_MOST_TRIES):
             matrix = line.at(density * (1 + excess))[0]
-            if direction.density_of(matrix, line.couplings) >= density:
+            if direction.holds(matrix, density, line.couplings):
                 break
             line = direction.approach(matrix, _GAP * excess * density)
-            if direction.density_of(matrix, line.couplings) >= density:
+            if direction.holds(matrix, density, line.couplings):
                 break
         else:
             raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")

@@ -1,25 +1,51 @@
 """A belief: the class Theta of [SWC17], and what it answers.
 
 Calibrations, accounts, the store and the commands ask a belief by these methods and never for its type, so a new one is
-a module of this folder and a line of ``serialisation.KINDS``. The forward-backward account reads ``directions``, and
+a module of this folder and a line of ``serialisation.KINDS``. The forward-backward account reads ``pairs``, and
 the tables of influence as caps. Quilts read ``members`` or, where there are none, ``bounds``; a class that has neither
-has no quilts.
+has no quilts. What is computed of a belief is kept with it (:mod:`.memory`), and equal beliefs are one
+(:func:`.serialisation.check_belief`).
+
+*Certificates.* The exact map of a chain of many states takes half a minute to calibrate and seconds to check anew, so a
+model file and a domain keep with a chain what was found for it, and the couplings that prove it, which are checked in a
+fraction of a second. A certificate is checked once in each process, from couplings and with outward rounding, against
+the directions of the very belief that it is kept with, before anything rests on it; nothing else of the file is
+believed.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..validation import PrivacyError
+from .certificates import Certificate, certify
+from .memory import Remembering
 
 if TYPE_CHECKING:
     from .classes import MixingBounds
-    from .directions import Certificate, Pair
-    from .markov_chain import FloatArray, MarkovChain
+    from .couplings import FloatArray
+    from .directions import Pair
+    from .markov_chain import MarkovChain
 
 
-class Belief(ABC):
-    """What is believed about every series: a chain, or a class of chains whose worst member counts."""
+class ChainError(PrivacyError):
+    """A transition matrix or initial distribution that is not one, or a property the chain does not have."""
+
+
+class Belief(Remembering, ABC):
+    """What is believed about every series: a chain, or a class of chains whose worst member counts.
+
+    Attributes:
+        kept: Certificates that the belief carries, one for each of its members, as they were read; () for none.
+    """
+
+    kept: tuple[Certificate, ...] = ()
 
     @abstractmethod
     def directions(self) -> tuple[Pair, ...]:
@@ -32,17 +58,60 @@ class Belief(ABC):
         """
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """A plain form for JSON, with its ``kind``."""
+    def form(self) -> dict[str, Any]:
+        """A plain form for JSON, with its ``kind``, without certificates."""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Belief:
-        """Read the form that ``to_dict`` writes; every kind has its own.
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the form that ``form`` writes; every kind has its own.
 
         Raises:
             ChainError: A field is missing or makes no such belief.
         """
         raise NotImplementedError(f"{cls.__name__} has no plain form of its own, and {len(data)} fields are given")
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain form for JSON, with the certificates; reading gives the same back, bit for bit."""
+        return {**self.form(), **({"certificates": [one.to_dict() for one in self.kept]} if self.kept else {})}
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the constructor makes an equal belief of, without certificates: the fields, of what is a dataclass."""
+        return tuple(getattr(self, one.name) for one in fields(self))  # pyright: ignore[reportArgumentType]
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        plain = ((one.shape, one.tobytes()) if isinstance(one, np.ndarray) else one for one in self.arguments)
+        return type(self), *plain, *(one.key for one in self.kept)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Belief) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Callable[..., Belief], tuple[Any, ...]]:
+        # rebuilt by the constructor: a pickled array comes back writable, and what was computed is computed anew
+        return _made, (type(self), self.arguments, self.kept)
+
+    def with_certificates(self, kept: Iterable[Certificate]) -> Self:
+        """The same belief with certificates in the place of those it has."""
+        return _made(type(self), self.arguments, kept)
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The ``directions``, made once."""
+        return self.directions()
+
+    @cached_property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Those that are kept, checked when they are first asked for; a ChainError where one does not hold."""
+        if self.kept and not (len(self.kept) == len(self.pairs) and all(map(certify, self.pairs, self.kept))):
+            raise ChainError(
+                "a certificate does not hold for this belief, or belongs to another one: fit the model again, or take "
+                "`certificates` out of the belief"
+            )
+        return self.kept
 
     @property
     def states(self) -> int | None:
@@ -69,11 +138,6 @@ class Belief(ABC):
         return None
 
     @property
-    def certificates(self) -> tuple[Certificate, ...]:
-        """Certificates that the belief carries, one for each of its directions and checked; () for none."""
-        return ()
-
-    @property
     def witnesses(self) -> tuple[MarkovChain, ...]:
         """Stationary chains of the class: it loses at least what they lose; () where none is known.
 
@@ -98,7 +162,7 @@ class Belief(ABC):
         """Least and largest stationary probability of each of k states, shape (k,) each; None: those of the members."""
         return None
 
-    def check_interval(self, interval_us: int) -> None:  # noqa: B027 - most beliefs may be about slots of any length
+    def check_interval(self, interval_us: int) -> None:
         """Refuse slots that the belief cannot be about.
 
         Args:
@@ -107,3 +171,12 @@ class Belief(ABC):
         Raises:
             ChainError: Then.
         """
+
+
+def _made(kind: type[Any], arguments: tuple[Any, ...], kept: Iterable[Certificate]) -> Any:
+    found = kind(*arguments)
+    for one in (certificates := tuple(kept)):
+        one.forward.setflags(write=False)
+        one.backward.setflags(write=False)
+    object.__setattr__(found, "kept", certificates)
+    return found

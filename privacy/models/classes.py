@@ -20,27 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..validation import as_list, choice, float_above, instance, number, positive
-from .belief import Belief
+from .belief import Belief, ChainError
+from .couplings import FloatArray
 from .directions import STEPS, AnyStart, MixingCurve, Pair
-from .markov_chain import ChainError, FloatArray, MarkovChain, chains_of, check_chain
+from .markov_chain import MarkovChain, chains_of, check_chain
+from .memory import remembered
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
 #: The rarest of two states or more has at most this probability.
 MAX_PI_MIN = 0.5
 
-_MAX_GAP = {"unknown": 2.0, "multiplicative": 1.0, "reversible": 2.0}
-_ZERO_GAP = 1e-12
-"""A computed gap below this cannot be told from 0 in double precision."""
 
-
-#: Slots of the longest block of mixing bounds: the account remembers a number for each. A class that forgets next to
-#: nothing within so many has no bound but all the density.
-_LONGEST_BLOCK = 2**20
-_NEGLIGIBLE = 1e-17
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class MixingBounds(Belief):
     """Every chain, with any initial distribution, whose pi_min and gap are at least these.
 
@@ -66,7 +58,8 @@ class MixingBounds(Belief):
         except ValueError as error:
             raise ChainError(str(error)) from None
         _bound("pi_min", self.pi_min, MAX_PI_MIN, "give the rarest state a floor, or merge rare bins")
-        _bound(f"gap of kind {self.kind}", self.gap, _MAX_GAP[self.kind], "merge rare bins, or smooth the counts")
+        limit = 1.0 if self.kind == "multiplicative" else 2.0
+        _bound(f"gap of kind {self.kind}", self.gap, limit, "merge rare bins, or smooth the counts")
         object.__setattr__(self, "pi_min", float(self.pi_min))
         object.__setattr__(self, "gap", float(self.gap))
 
@@ -105,7 +98,9 @@ class MixingBounds(Belief):
         ones.
         """
         steps: list[int] = [*STEPS]
-        while steps[-1] < _LONGEST_BLOCK and self.rho ** steps[-1] > _NEGLIGIBLE:
+        # the account remembers a number for each slot of the longest block; a class that forgets next to nothing within
+        # a million has no bound but all the density
+        while steps[-1] < 2**20 and self.rho ** steps[-1] > 1e-17:
             steps.append(steps[-1] * 5 // 4)
 
         def curve(factor: float) -> MixingCurve:
@@ -154,21 +149,21 @@ class MixingBounds(Belief):
             self.kind != "multiplicative" and chain.is_reversible and chain.reversible_gap >= self.gap
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {"kind": "mixing-bounds", "pi_min": self.pi_min, "gap": self.gap, "gap_kind": self.kind}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MixingBounds:
-        """Read the form that ``to_dict`` writes."""
+        """Read the form that ``form`` writes."""
         for name in ("pi_min", "gap"):
             if name not in data:
                 raise ChainError(f"mixing bounds need the field {name}: add it")
         return cls(data["pi_min"], data["gap"], data.get("gap_kind", "unknown"))
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class _Listed:
+@dataclass(frozen=True, eq=False, init=False)
+class _Listed(Belief):
     """The part of a belief that lists its chains."""
 
     chains: tuple[MarkovChain, ...]
@@ -181,6 +176,7 @@ class _Listed:
         other = next((one for one in members if not isinstance(one, MarkovChain)), None)
         if other is not None:
             raise ChainError(f"{name} got a {type(other).__name__}: its members are chains, each one MarkovChain")
+        members = tuple(MarkovChain(*chain.arguments) if chain.kept else chain for chain in members)
         sizes = sorted({chain.states for chain in members})
         if len(sizes) > 1:
             raise ChainError(f"the chains of {name} have {sizes} states: fit them all over the same bins")
@@ -197,8 +193,8 @@ class _Listed:
         return self.chains
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class FiniteClass(_Listed, Belief):
+@dataclass(frozen=True, eq=False, init=False)
+class FiniteClass(_Listed):
     """A list of chains over the same states; the loss is the worst among them.
 
     Attributes:
@@ -216,20 +212,20 @@ class FiniteClass(_Listed, Belief):
         """
         return tuple(pair for chain in self.chains for pair in chain.directions())
 
-    def to_dict(self) -> dict[str, Any]:
+    def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
-        return {"kind": "finite-class", "chains": [chain.to_dict() for chain in self.chains]}
+        return {"kind": "finite-class", "chains": [chain.form() for chain in self.chains]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FiniteClass:
-        """Read the form that ``to_dict`` writes."""
+        """Read the form that ``form`` writes."""
         if "chains" not in data:
             raise ChainError("a finite class needs the field chains, a list of chains: add it")
         return cls(_member(chain) for chain in data["chains"])
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class AnyInitial(_Listed, Belief):
+@dataclass(frozen=True, eq=False, init=False)
+class AnyInitial(_Listed):
     """Some transition matrices, each with every initial distribution ([SWC17] App. C.4).
 
     With M_n[x, x'] = max_y log(P^n(y, x') / P^n(y, x)), the influence of the slot a earlier on slot i is at most
@@ -256,15 +252,15 @@ class AnyInitial(_Listed, Belief):
 
     def directions(self) -> tuple[Pair, ...]:
         """The kernel ahead and the odds of an unknown start back, of each matrix."""
-        return tuple((chain.ahead, AnyStart.of([chain.transition])) for chain in self.chains)
+        return tuple((chain.ahead, AnyStart.of(chain.transition)) for chain in self.chains)
 
-    def to_dict(self) -> dict[str, Any]:
+    def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {"kind": "any-initial", "transitions": [chain.transition.tolist() for chain in self.chains]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AnyInitial:
-        """Read the form that ``to_dict`` writes."""
+        """Read the form that ``form`` writes."""
         if "transitions" not in data:
             raise ChainError(
                 "a class of any initial distribution needs the field transitions, a list of matrices: add it"
@@ -272,7 +268,7 @@ class AnyInitial(_Listed, Belief):
         return cls(data["transitions"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class BinaryInterval(Belief):
     """Every chain of two states whose probabilities to stay lie in two intervals, with every initial distribution.
 
@@ -379,13 +375,13 @@ class BinaryInterval(Belief):
         gap = max(0.0, -float_above(2 * (slowest - 1)))
         return MixingBounds(pi_min=min(MAX_PI_MIN, *rare), gap=gap, kind="reversible")
 
-    def to_dict(self) -> dict[str, Any]:
+    def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {"kind": "binary-interval", "stay_0": list(self.stay_0), "stay_1": list(self.stay_1)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BinaryInterval:
-        """Read the form that ``to_dict`` writes."""
+        """Read the form that ``form`` writes."""
         for name in ("stay_0", "stay_1"):
             if name not in data:
                 raise ChainError(f"a binary interval needs the field {name}, two probabilities: add it")
@@ -439,11 +435,13 @@ def has_start(belief: Belief) -> bool:
     return not belief.any_start and any(chain.initial is not None for chain in belief.members)
 
 
+@remembered
 def everywhere(belief: Belief) -> Belief:
     """The belief with a start that is true in every slot: a fixed one is replaced by any."""
     return from_any_start(belief) if has_start(belief) else belief
 
 
+@remembered
 def from_any_start(belief: Belief) -> Belief:
     """The same chains with any initial distribution: what is known from a change of belief on.
 
@@ -524,6 +522,6 @@ def _gap(chain: MarkovChain, *, reversible: bool) -> float:
             "or use an exact method for this chain"
         )
     gap = chain.reversible_gap if reversible else chain.gap
-    if gap < _ZERO_GAP:
+    if gap < 1e-12:
         raise ChainError(f"the gap of the chain is {gap!r}, which cannot be told from 0: {advice}")
     return gap

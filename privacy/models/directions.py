@@ -9,21 +9,24 @@ is the exact one for a :class:`.Kernel`; a class of kernels has a bound on it in
 :class:`MixingCurve`, from odds for :class:`AnyStart`. Sources: the loss of one output per time step is from Cao,
 Yoshikawa, Xiao, Xiong (TKDE 2018); contraction in total variation is Dobrushin's.
 
-:mod:`.kernels` has the exact map.
+:mod:`.kernels` has the exact map, :mod:`.certificates` the one road to a certificate.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ..validation import PrivacyError
-from .couplings import UNIT, Couplings, FloatArray
+from .couplings import Couplings, FloatArray
+
+if TYPE_CHECKING:
+    from .kernels import Kernel
 
 #: Steps whose total variation is used; those between lower the result by some per cent at most, mostly by none.
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -31,17 +34,8 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 #: These and further ones, each half as many again, for chains that forget slowly.
 LONG_STEPS = (*STEPS, 96, 144, 216, 324, 486, 729, 1_093, 1_639, 2_458, 3_687, 5_530, 8_295)
 
-#: Total variation, or odds, after which further steps add nothing.
-FORGOTTEN = 1e-3
-
-#: A chance below it may have lost digits, and no odds are known of it.
-_FAINT = 2.0**-960
-
 #: Outward rounding of a result of a few operations, among them powers of a matrix of up to 51 states and 64 steps.
 OUTWARD = 1e-12
-
-#: A total variation below which the rest of its sum is taken as a geometric series.
-SMALL = 1e-4
 
 
 class NotContracting(PrivacyError):  # noqa: N818 - says what the kernel lacks
@@ -66,31 +60,29 @@ class Direction(ABC):
     def blocks(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
         """Total variations, and odds of an unknown start, by number of slots."""
 
+    @property
+    @abstractmethod
+    def closed(self) -> OneNumber:
+        """A closed form of one number for the same direction, or a larger class: for many states, and as a start."""
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernels whose rows couplings are of; None for a closed form, which needs none."""
+        return None
+
     @abstractmethod
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:
         """The map around a matrix, as a system that gives the matrix of any density near by."""
 
-    @property
-    def coupled(self) -> tuple[int, int]:
-        """How many pairs of rows couplings are of, and of how many states; (0, 0) where a closed form needs none."""
-        return 0, 0
-
-    def couplings_of(self, matrix: FloatArray) -> Couplings | None:  # noqa: ARG002 - a closed form needs none
-        """What proves a matrix about as well as any, to be kept with it; None where nothing is needed."""
-        return None
-
     @abstractmethod
-    def density_of(self, matrix: FloatArray, couplings: Couplings | None = None) -> float:
-        """The largest density for which a matrix is a certificate, rounded down; at most 0 where it is none.
+    def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:
+        """Whether a matrix is a certificate at a density.
 
         Args:
             matrix: What may be one.
+            density: Loss per slot.
             couplings: What is to prove it, whatever they are; found anew if left out. A closed form needs none.
         """
-
-    def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:
-        """Whether a matrix is a certificate at a density, by couplings that are given, or found anew."""
-        return self.density_of(matrix, couplings) >= density
 
 
 Pair: TypeAlias = tuple[Direction, Direction]
@@ -114,73 +106,12 @@ class Linear(ABC):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """Matrices that prove what a constant density costs on an endless stream, and every smaller one at most.
-
-    Attributes:
-        density: Loss per slot, the sum over all releases that cover it.
-        forward: F, shape (k, k) with zeros on the diagonal, (n, k, k) for a period of n slots, or () for one number.
-        backward: B, alike.
-    """
-
-    density: float
-    forward: FloatArray
-    backward: FloatArray
-
-    @property
-    def loss(self) -> float:
-        """Epsilon that everything together costs at most, rounded up."""
-        return math.nextafter(largest_between(self.forward + self.backward), math.inf) - math.nextafter(
-            self.density, 0.0
-        )
-
-    def at(self, density: float) -> Certificate:
-        """The certificate at a density, at most its own: the same matrices less the difference, off the diagonals.
-
-        L is monotone, so F - (D - d) >= d + L(P; F) >= d + L(P; F - (D - d)).
-        """
-        less = math.nextafter(self.density - density, 0.0) * (1 - 2 * UNIT)
-        forward, backward = (
-            np.where(matrix > 0, np.nextafter(matrix - less, np.inf), 0.0) for matrix in (self.forward, self.backward)
-        )
-        return Certificate(density, forward, backward)
-
-    def density_for(self, epsilon: float) -> float:
-        """The largest density, at most its own, for which it proves a loss; not above 0 where there is none."""
-        return min(self.density, self.density - (self.loss - epsilon))
-
-
-def certify(pair: Pair, certificate: Certificate, couplings: Sequence[Couplings | None] = (None, None)) -> bool:
-    """Whether a certificate holds for a belief's member: only this is believed of what was computed or read.
-
-    Couplings are to prove the matrix of each direction, whatever they are; they are found anew where there are none.
-    """
-    if not certificate.density > 0:
-        return False
-    matrices = (certificate.forward, certificate.backward)
-    for direction, matrix, proof in zip(pair, matrices, couplings, strict=True):
-        if matrix.shape != direction.shape or not (np.isfinite(matrix).all() and (matrix >= 0).all()):
-            return False
-        if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
-            return False
-        if not direction.holds(matrix, certificate.density, proof):
-            return False
-    return True
-
-
-def largest_between(total: FloatArray) -> float:
-    """The largest entry of a matrix between two different states, or the one number."""
-    return float(between_states(total).max())
-
-
-def between_states(total: FloatArray) -> FloatArray:
-    """A matrix with -inf on its diagonals; one number as it is."""
-    found = np.array(total)
-    if found.ndim:
-        diagonal = np.arange(found.shape[-1])
-        found[..., diagonal, diagonal] = -np.inf
-    return found
+def until_forgotten(found: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """Total variations, or odds, by the number of steps, until further steps add nothing."""
+    for steps, told in found:
+        yield steps, told
+        if steps >= STEPS[-1] and told <= 1e-3:  # blocks behind it lower no loss by a visible digit
+            return
 
 
 class OneNumber(Direction, Linear):
@@ -198,7 +129,12 @@ class OneNumber(Direction, Linear):
     @property
     def first_order(self) -> FloatArray:
         """By a small difference."""
-        return np.asarray(self.value(SMALL**2) / SMALL**2)
+        return np.asarray(self.value(1e-8) / 1e-8)
+
+    @property
+    def closed(self) -> OneNumber:
+        """Itself."""
+        return self
 
     def approach(self, matrix: FloatArray, tolerance: float) -> Linear:  # noqa: ARG002 - nothing to be linearised
         """The closed form is its own."""
@@ -211,22 +147,11 @@ class OneNumber(Direction, Linear):
             raise NotContracting(f"the class has no bound at density {density:g}: use a smaller one")
         if not density:
             raise NotContracting("no density above 0 loses so little in double precision: use a larger epsilon")
-        return np.asarray(value), np.asarray((value - self.value(density * (1 - SMALL))) / (density * SMALL))
+        return np.asarray(value), np.asarray((value - self.value(density * (1 - 1e-4))) / (density * 1e-4))
 
     def holds(self, matrix: FloatArray, density: float, couplings: Couplings | None = None) -> bool:  # noqa: ARG002
         """Whether the number at the density is not above the given one."""
         return self.value(density) <= float(matrix)
-
-    def density_of(self, matrix: FloatArray, couplings: Couplings | None = None) -> float:  # noqa: ARG002
-        """The largest density whose number is not above the given one, by bisection from below."""
-        given, low = float(matrix), 0.0
-        high = given
-        for _ in range(200):
-            middle = (low + high) / 2
-            if middle in (low, high):
-                break
-            low, high = (middle, high) if self.value(middle) <= given else (low, middle)
-        return low
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,21 +208,18 @@ class AnyStart(OneNumber):
         return {}, dict(self.odds)
 
     @classmethod
-    def of(cls, transitions: Sequence[FloatArray]) -> AnyStart:
-        """The numbers of some kernels, each the same in every slot: of each C_m the largest."""
-        found: list[tuple[int, float]] = []
-        powers, done = [np.eye(len(one)) for one in transitions], 0
-        for steps in LONG_STEPS:
-            further = (np.linalg.matrix_power(one, steps - done) for one in transitions)
-            powers = [power @ more for power, more in zip(powers, further, strict=True)]
-            done = steps
-            largest = max(_odds(power) for power in powers)
-            if math.isfinite(largest):
-                # each product adds a rounding to an entry for each state, and four entries are in the odds
-                found.append((steps, largest + max(OUTWARD, 4 * steps * (len(transitions[0]) + 2) * 2.0**-53)))
-            if steps >= STEPS[-1] and largest <= FORGOTTEN:
-                break
-        return cls(tuple(found))
+    def of(cls, transition: FloatArray) -> AnyStart:
+        """The numbers of a kernel that is the same in every slot."""
+
+        def found() -> Iterator[tuple[int, float]]:
+            power, done = np.eye(len(transition)), 0
+            for steps in LONG_STEPS:
+                power, done = power @ np.linalg.matrix_power(transition, steps - done), steps
+                yield steps, _odds(power)
+
+        # each product adds a rounding to an entry for each state, and four entries are in the odds
+        lost = ((steps, odds, 4 * steps * (len(transition) + 2) * 2.0**-53) for steps, odds in until_forgotten(found()))
+        return cls(tuple((steps, odds + max(OUTWARD, more)) for steps, odds, more in lost if math.isfinite(odds)))
 
     def value(self, density: float) -> float:
         """The closed form."""
@@ -314,9 +236,9 @@ class AnyStart(OneNumber):
 def _odds(power: FloatArray) -> float:
     """C of one kernel; infinite where a column has a zero and none of the two columns excludes the row.
 
-    Infinite, too, where a chance is so faint that it has lost digits.
+    Infinite, too, where a chance is so faint that it may have lost digits.
     """
-    if ((power > 0) & (power < _FAINT)).any():
+    if ((power > 0) & (power < 2.0**-960)).any():
         return math.inf
     largest = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -39,22 +39,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..validation import NO_NUMBERS, as_list, instance, whole
-from .belief import Belief
+from .belief import Belief, ChainError
 from .classes import two_states
+from .couplings import FloatArray
 from .directions import STEPS, MixingCurve, Pair
-from .kernels import PeriodicKernel, lost_variation
-from .markov_chain import ChainError, FloatArray, MarkovChain
+from .kernels import lost_variation
+from .markov_chain import MarkovChain
 from .periodic import PeriodicChain
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
 """Bounds eta_m by m, ascending."""
 
-MOST_STEPS = 100_000
-_MOST_POINTS = 1_000
-_MOST_DIGITS = 12
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class DobrushinBounds(Belief):
     """Every chain, also changing in time, whose m-step kernels in both directions are within eta_m in total variation.
 
@@ -80,7 +77,7 @@ class DobrushinBounds(Belief):
     @classmethod
     def of(
         cls,
-        chains: MarkovChain | PeriodicChain | Iterable[MarkovChain | PeriodicChain],
+        chains: PeriodicChain | Iterable[PeriodicChain],
         steps: Sequence[int] = STEPS,
     ) -> DobrushinBounds:
         """The smallest curves that hold for some chains, each in its steady state, rounded up.
@@ -93,7 +90,7 @@ class DobrushinBounds(Belief):
             ChainError: A chain has a fixed start or no steady state, or none contracts within the steps; an m is out of
                 range.
         """
-        one = isinstance(chains, MarkovChain | PeriodicChain)
+        one = isinstance(chains, PeriodicChain)
         members = [chains] if one else as_list("chains", chains, "chains: give [chain]")
         if not members:
             raise ChainError("DobrushinBounds.of got no chain: give at least one")
@@ -111,9 +108,8 @@ class DobrushinBounds(Belief):
 
     def rounded(self, digits: int) -> DobrushinBounds:
         """The class with every eta rounded up to some decimals, from 1 to 12: a larger one."""
-        digits = whole("digits", digits, "give the decimals to keep, for example 3", least=1)
-        if digits > _MOST_DIGITS:
-            raise ValueError(f"digits is {digits}, but must be at most {_MOST_DIGITS}: give fewer, for example 3")
+        digits = whole("digits", digits, "give the decimals to keep, for example 3", least=1, most=12)
+
         unit = Decimal(1).scaleb(-digits)
 
         def up(curve: Curve) -> Curve:
@@ -122,7 +118,7 @@ class DobrushinBounds(Belief):
 
         return DobrushinBounds(up(self.forward), up(self.backward))
 
-    def covers(self, chain: MarkovChain | PeriodicChain) -> bool:
+    def covers(self, chain: PeriodicChain) -> bool:
         """Whether a chain in its steady state is a member, in double precision.
 
         Raises:
@@ -130,7 +126,7 @@ class DobrushinBounds(Belief):
         """
         return all(
             eta_m <= eta + lost_variation(chain.states, m) + m * kernel.rounding
-            for kernel, curve in zip(_both_ways(chain), (self.forward, self.backward), strict=True)
+            for kernel, curve in zip(chain.both_ways, (self.forward, self.backward), strict=True)
             for eta_m, (m, eta) in zip(kernel.variations([m for m, _ in curve]), curve, strict=True)
         )
 
@@ -144,7 +140,7 @@ class DobrushinBounds(Belief):
         """One number for each direction, each by its own curve."""
         return ((MixingCurve(self.forward), MixingCurve(self.backward)),)
 
-    def to_dict(self) -> dict[str, Any]:
+    def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
         return {
             "kind": "dobrushin-bounds",
@@ -154,7 +150,7 @@ class DobrushinBounds(Belief):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DobrushinBounds:
-        """Read the form that ``to_dict`` writes."""
+        """Read the form that ``form`` writes."""
         for name, other in (("forward", "backward"), ("backward", "forward")):
             if name not in data:
                 raise ChainError(
@@ -164,7 +160,7 @@ class DobrushinBounds(Belief):
         return cls(data["forward"], data["backward"])
 
 
-def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS) -> tuple[FloatArray, FloatArray]:
+def contraction(chain: PeriodicChain, steps: Sequence[int] = STEPS) -> tuple[FloatArray, FloatArray]:
     """The largest total variation between rows of m-step kernels of a chain in its steady state, rounded up.
 
     Args:
@@ -177,20 +173,9 @@ def contraction(chain: MarkovChain | PeriodicChain, steps: Sequence[int] = STEPS
     Raises:
         ChainError: The chain has a fixed start, or no unique steady state.
     """
-    ahead, back = _both_ways(chain)
+    instance("chain", chain, PeriodicChain)
+    ahead, back = chain.both_ways
     return ahead.variations(steps), back.variations(steps)
-
-
-def _both_ways(chain: MarkovChain | PeriodicChain) -> tuple[PeriodicKernel, PeriodicKernel]:
-    instance("chain", chain, MarkovChain, PeriodicChain)
-    if isinstance(chain, MarkovChain):
-        if chain.initial is not None:
-            raise ChainError(
-                "the chain has a fixed start, and total variations back in time are those of its steady state: leave "
-                "initial out for a stationary chain, or use AnyInitial"
-            )
-        chain = PeriodicChain([chain.transition])
-    return chain.both_ways
 
 
 def _curve(name: str, given: Any) -> Curve:
@@ -206,8 +191,8 @@ def _curve(name: str, given: Any) -> Curve:
     if not numbers:
         other = "backward" if name == "forward" else "forward"
         raise ChainError(f"{name} is empty, and the curve of {other} does not bound this direction of time: {advice}")
-    if len(numbers) > _MOST_POINTS:
-        raise ChainError(f"{name} has {len(numbers)} points, but may have at most {_MOST_POINTS}: give fewer m")
+    if len(numbers) > 1_000:
+        raise ChainError(f"{name} has {len(numbers)} points, but may have at most 1000: give fewer m")
     _check_falling(name, numbers)
     return tuple(numbers)
 
@@ -232,8 +217,8 @@ def _check_falling(name: str, numbers: Sequence[tuple[int, float]]) -> None:
 
 
 def _steps(name: str, m: Any) -> int:
-    if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= MOST_STEPS:
+    if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 1 <= m <= 100_000:
         raise ChainError(
-            f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to {MOST_STEPS}: mend the curve"
+            f"{name}: m is {m!r:.40}, but must be a whole number of slots from 1 to 100000: mend the curve"
         )
     return int(m)

@@ -24,7 +24,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..models.belief import Belief
-from ..models.markov_chain import FloatArray, MarkovChain, reachable
+from ..models.markov_chain import FloatArray, MarkovChain
+from ..models.periodic import reachable
 from ..validation import a_slot, positive
 from .joint import JointTable
 from .networks import log_sum

@@ -21,7 +21,8 @@ from typing import SupportsFloat, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..models.markov_chain import SUM_TOLERANCE, MarkovChain, check_chain
+from ..models.markov_chain import MarkovChain, check_chain
+from ..models.periodic import SUM_TOLERANCE
 from ..validation import as_array, number, power_exceeds, whole
 
 LARGEST_JOINT = 2**17

@@ -25,7 +25,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..models.markov_chain import SUM_TOLERANCE, FloatArray, MarkovChain, check_chain, frozen
+from ..models.markov_chain import FloatArray, MarkovChain, check_chain, frozen
+from ..models.periodic import SUM_TOLERANCE
 from ..validation import PrivacyError, accepted_loss, numbers, whole
 from .joint import LARGEST_JOINT, JointTable
 

@@ -34,8 +34,8 @@ from typing import SupportsIndex, TypeAlias
 import numpy as np
 
 from ..models.belief import Belief
+from ..models.certificates import Certificate
 from ..models.classes import MixingBounds, check_mixing_bounds, mixing_bounds, starts_stationary
-from ..models.directions import Certificate
 from ..models.markov_chain import ChainError, MarkovChain
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss

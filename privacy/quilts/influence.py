@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -24,7 +23,10 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import MixingBounds, check_mixing_bounds
-from ..models.markov_chain import FloatArray, MarkovChain, check_chain, frozen
+from ..models.couplings import FloatArray
+from ..models.markov_chain import MarkovChain, check_chain
+from ..models.memory import remembered
+from ..models.periodic import frozen
 from ..models.serialisation import check_belief
 from ..validation import choice, numbers, whole
 from .powers import TINY, ULP, PowerTables
@@ -314,12 +316,11 @@ def sided_influence(belief: Belief) -> SidedInfluence:
     Raises:
         ChainError: If a stationary chain is reducible.
     """
-    check_belief(belief)
-    return tables_of(belief)
+    return _tables_of(check_belief(belief))
 
 
-@lru_cache(maxsize=8)
-def tables_of(belief: Belief) -> SidedInfluence:
+@remembered
+def _tables_of(belief: Belief) -> SidedInfluence:
     """The same for a belief that has been checked: what has no hash is refused before."""
     if belief.members:
         tables = [

@@ -7,9 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..models.markov_chain import FloatArray, MarkovChain, reachable
+from ..models.couplings import FloatArray
+from ..models.markov_chain import MarkovChain
+from ..models.periodic import BoolArray, reachable
 from .influence import LOOK_BACK, STALLED, any_start, longest, stationary_left, stationary_odds
-from .powers import TINY, ULP, BoolArray, IntArray, PowerTables
+from .powers import TINY, ULP, IntArray, PowerTables
 
 #: Stands for an infinite influence: large enough for every target, small enough to add and to multiply.
 WALL = 1e150

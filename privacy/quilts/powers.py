@@ -36,9 +36,9 @@ from contextvars import ContextVar
 import numpy as np
 import numpy.typing as npt
 
-from ..models.markov_chain import FloatArray, frozen
+from ..models.couplings import FloatArray
+from ..models.periodic import BoolArray, frozen
 
-BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
 
 ULP = 2.0**-52

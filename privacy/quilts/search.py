@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..models.markov_chain import FloatArray
+from ..models.couplings import FloatArray
 from .influence import Quilt
 from .nodes import WALL, Nodes
 from .powers import IntArray

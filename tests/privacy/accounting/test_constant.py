@@ -25,7 +25,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
-from quiltstream.privacy.accounting import directions_of, lower_bound
+from quiltstream.privacy.accounting import lower_bound
 from quiltstream.privacy.models import ChainError, certify
 
 from ...depth import examples
@@ -103,7 +103,7 @@ def test_the_noise_is_the_published_one_within_the_grid(belief, printed):
     found = forward_backward(belief, 1.0)
     assert printed - 6e-4 <= found.sigma <= printed * (1 + 2.0**-11)
     assert (found.method, found.length, found.node) == ("forward-backward", None, None)
-    pairs = directions_of(belief)
+    pairs = belief.pairs
     assert all(certify(pair, one) for pair, one in zip(pairs, found.certificates, strict=True))
     assert sharp(belief).ceiling(found.epsilon_dp) <= 1
     assert sharp(belief).density_for(1.0) >= found.epsilon_dp

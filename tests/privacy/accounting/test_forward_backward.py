@@ -22,7 +22,7 @@ from quiltstream.privacy import (
     mqm_exact,
     pairwise,
 )
-from quiltstream.privacy.accounting import directions_of, endless, lower_bound
+from quiltstream.privacy.accounting import endless, lower_bound
 from quiltstream.privacy.accounting.certificates import constant_loss, grid_density
 from quiltstream.privacy.models import AnyStart, ChainError, NotContracting, certify
 
@@ -43,7 +43,7 @@ def sigma(belief, epsilon=1.0):
     found = endless(belief, epsilon)
     # proven once more by couplings that are found anew, which are optimal to 1e-10: [[.5, .5], [4/9, 5/9]] at 2
     anew = [replace(one, density=one.density * (1 - 1e-9)) for one in found.certificates]
-    assert all(certify(pair, one) for pair, one in zip(directions_of(belief), anew, strict=True))
+    assert all(certify(pair, one) for pair, one in zip(belief.pairs, anew, strict=True))
     assert all(one.loss <= epsilon for one in found.certificates)
     return 1 / found.density
 
@@ -196,7 +196,7 @@ def test_the_account_is_never_above_the_quilts_nor_below_the_least(matrix, epsil
 
 def test_a_certificate_with_an_entry_too_small_does_not_hold(homes):
     chain = pooled(homes.values())
-    (pair,), (good,) = directions_of(chain), endless(chain, 1.0).certificates
+    (pair,), (good,) = chain.pairs, endless(chain, 1.0).certificates
     for name in ("forward", "backward"):
         matrix = getattr(good, name).copy()
         matrix[3, 1] *= 1 - 1e-4
@@ -209,9 +209,9 @@ def test_a_certificate_with_an_entry_too_small_does_not_hold(homes):
 
 def test_a_certificate_of_another_chain_does_not_hold():
     (good,) = endless(MarkovChain(THETA2), 1.0).certificates
-    (other,) = directions_of(MarkovChain(THETA1))
+    (other,) = MarkovChain(THETA1).pairs
     assert not certify(other, good)
-    assert not certify(directions_of(MixingBounds(0.2, 0.75))[0], good)
+    assert not certify(MixingBounds(0.2, 0.75).pairs[0], good)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_the_odds_of_any_start_are_not_below_those_of_exact_arithmetic():
     for matrix in (faint, walk, [[0.9, 0.1], [0.4, 0.6]]):
         kernel = [[Fraction(one) for one in row] for row in matrix]
         power, done, states = kernel, 1, range(len(kernel))
-        for steps, odds in [one for one in AnyStart.of([np.array(matrix)]).odds if one[0] <= 8]:
+        for steps, odds in [one for one in AnyStart.of(np.array(matrix)).odds if one[0] <= 8]:
             while done < steps:
                 power = [[sum(row[z] * kernel[z][y] for z in states) for y in states] for row in power]
                 done += 1
@@ -254,7 +254,7 @@ def test_a_walk_that_takes_more_than_64_slots_has_a_bound_from_any_start():
     for state in range(states):
         for step, weight in ((0, 0.5), (1, 0.25), (-1, 0.25)):
             walk[state, min(max(state + step, 0), states - 1)] += weight
-    found = AnyStart.of([walk])
+    found = AnyStart.of(walk)
     steps, odds = found.odds[0]
     assert steps > 64
     logs = np.log(np.linalg.matrix_power(walk, steps))
@@ -267,7 +267,7 @@ def test_a_walk_that_takes_more_than_64_slots_has_a_bound_from_any_start():
         assert density > 0
         assert constant_loss(belief, density) <= 1
     # where 64 slots tell everything no further ones are looked at
-    assert AnyStart.of([np.array(THETA1)]).odds[-1][0] == 64
+    assert AnyStart.of(np.array(THETA1)).odds[-1][0] == 64
 
 
 @pytest.mark.parametrize("epsilon", [40.0, 1e-9])

@@ -25,7 +25,6 @@ from quiltstream.privacy import (
     mqm_approx,
 )
 from quiltstream.privacy.accounting.account import Account, Worst
-from quiltstream.privacy.accounting.recursion import members_of
 from quiltstream.privacy.models import ChainError
 from quiltstream.privacy.models.dobrushin import DobrushinBounds
 
@@ -291,8 +290,9 @@ def test_an_interrupt_in_a_replay_leaves_the_ledger_usable(many):
     spans = [(7 * j, 7 * j + 3 + j % 4, 0.01 * (1 + j % 9)) for j in range(many)]
 
     def opened() -> Ledger:
-        members_of.cache_clear()  # courses that are followed already are looked up
         ledger = Ledger(DobrushinBounds({1: 0.7}, {1: 0.6}))
+        ledger.belief.memory.clear()  # courses that are followed already are looked up
+        ledger = Ledger(ledger.belief)
         ledger.charge(0, 40, 0.01)
         return ledger
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain
-from quiltstream.privacy.accounting import directions_of, endless
+from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.models import ChainError, NotContracting, PeriodicChain, certify
 
 from ...depth import examples
@@ -28,7 +28,7 @@ def test_the_half_hours_of_london_need_the_printed_noise(shared_data):
     chain = PeriodicChain(table / table.sum(axis=2, keepdims=True))
     found = endless(chain, 1.0)
     assert 1 / found.density == pytest.approx(13.61, abs=6e-3)
-    (pair,), (good,) = directions_of(chain), found.certificates
+    (pair,), (good,) = chain.pairs, found.certificates
     assert certify(pair, good)
     assert good.loss <= 1
     # one entry of one half-hour is too small, and each direction in the place of the other
@@ -55,7 +55,7 @@ def test_no_periodic_chain_loses_more_than_its_certificate_at_any_phase(data):
     except (ChainError, NotContracting):
         assume(condition=False)
         raise
-    assert all(certify(pair, one) for pair, one in zip(directions_of(chain), found.certificates, strict=True))
+    assert all(certify(pair, one) for pair, one in zip(chain.pairs, found.certificates, strict=True))
     charges = data.draw(windows(LENGTH[k], epsilon=(0.001, 1.0)))
     scale = found.density / sum(one for _, _, one in charges)
     charges = [(first, last, one * scale) for first, last, one in charges]
@@ -105,7 +105,7 @@ def test_a_state_impossible_in_a_phase_is_not_a_secret_there():
     assert chain.live.tolist() == [[True, True, False], [True, True, True]]
     assert chain.reversals.sum(axis=2) == pytest.approx(np.ones((2, 3)))
     found = endless(chain, 1.0)
-    assert certify(directions_of(chain)[0], found.certificates[0])
+    assert certify(chain.pairs[0], found.certificates[0])
     start = reference_marginals([np.array(day), np.array(night)])[0]
     truth = reference.changing_loss(
         start, [np.array(day), np.array(night), np.array(day), np.array(night)], [(0, 5, found.density)]
