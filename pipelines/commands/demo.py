@@ -31,9 +31,10 @@ from .. import data
 from ..connectors.files import released
 from ..console import comparison, facts, heading, odds, paragraph, plural, results, working
 from ..errors import CommandError, writing
+from ..forecast import Table
 from .fit import Choice, fit_settings
 from .fit_text import habits_told, of_a_new_series, show_cover
-from .run import Summary, run_job, show
+from .run import run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
 _FEEDER = "feeder-1"
@@ -156,7 +157,7 @@ def demonstrate(out: Path, *, every: bool = False) -> None:
         median = f"{errors.counts:.1%}, of the estimates {errors.estimates:.1%}"
         facts(console, {"error": f"the median over all weeks and bands of a count is {median}"})
         show_cover(console, plan.model, every=True)
-        show(console, summary, every=True)
+        summary.show(console, every=True)
     _files(console, out, perf_counter() - began)
 
 
@@ -214,10 +215,10 @@ def _show_picture(console: Console, settings: Settings, rows: list[Release], tru
     console.print("  ┃ is the published count, ░ its 95 % band of noise", style="dim")
 
 
-def _show_cost(console: Console, summary: Summary, releases: int, errors: Errors, lost: int) -> None:
-    run = f"nothing was charged: all {summary.windows_on_record} windows were on record, and the same rows came out"
-    if summary.windows_published:
-        run = f"{plural(summary.windows_published, 'window')} published and charged"
+def _show_cost(console: Console, summary: Table, releases: int, errors: Errors, lost: int) -> None:
+    run = f"nothing was charged: all {summary['windows_on_record']} windows were on record, and the same rows came out"
+    if summary["windows_published"]:
+        run = f"{plural(summary['windows_published'], 'window')} published and charged"
     heading(console, "How good, which only this demo may print, and what it cost")
     facts(
         console,
@@ -226,8 +227,8 @@ def _show_cost(console: Console, summary: Summary, releases: int, errors: Errors
             "their band",
             "beyond": f"{lost} of the 30 homes lose more than 1 by their own chains",
             "this run": run,
-            "loss": f"{summary.loss_after:.6f} of the budget 1, after {plural(releases, 'release')}, to someone who "
-            f"knows a home's habits; naive adding says {summary.naive_loss:g}",
+            "loss": f"{summary['loss_after']:.6f} of the budget 1, after {plural(releases, 'release')}, to someone who "
+            f"knows a home's habits; naive adding says {summary['naive_loss']:g}",
         },
     )
 
@@ -245,7 +246,7 @@ def _files(console: Console, out: Path, seconds: float) -> None:
     paragraph(console, "Run it again: the same rows, and nothing is charged.")
 
 
-def _write_summary(out: Path, summary: Summary, errors: Errors, lost: int) -> None:
+def _write_summary(out: Path, summary: Table, errors: Errors, lost: int) -> None:
     only_the_demo: dict[str, Any] = {
         "homes_that_lose_more_than_1": lost,
         "mean_error_of_a_week": errors.share,

@@ -22,7 +22,7 @@ from ...store.errors import StoreAway
 from ...transforms.plan import make_plan, model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands import STOP_SIGNALS
-from ..commands.run import show, summary_of, with_live
+from ..commands.run import summary_of
 from ..connectors.files import labelled_so_far
 from ..console import results
 from ..errors import AwayError, CommandError, ExitCode
@@ -119,11 +119,11 @@ def run_to_end(
             say("stop", STOPPED)
             after = None
         after = job.follower.record() if after is None else after
-    summary = with_live(summary_of(settings, histograms, job.before, after, ran.tallies), ran.tallies)
+    summary = summary_of(settings, histograms, job.before, after, ran.tallies, live=True)
     if opts.as_json:
         print_json(console, {"at": now(), "kind": "summary", "restarts": restarts.count, **summary.to_dict()})
     else:
-        show(console, summary)
+        summary.show(console)
     return summary.code
 
 

@@ -28,7 +28,7 @@ def calls_of(readings: int, series: int) -> int:
         settings = read_settings(Path(folder) / "settings.yaml")
         profile = cProfile.Profile()
         summary = profile.runcall(run_job, settings)
-        assert summary.rows == series * PIPELINE.WINDOWS
+        assert summary["rows"] == series * PIPELINE.WINDOWS
         return int(vars(pstats.Stats(profile))["total_calls"])
 
 

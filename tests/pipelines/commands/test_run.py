@@ -222,6 +222,17 @@ def test_rejected_values_visible_in_public_totals_are_reported(tmp_path: Path, m
     assert done.said("a published total tells how many, those of rejected values included") == told
 
 
+def test_a_dry_run_with_much_to_say_fits_a_screen_and_says_where_the_rest_is(tmp_path: Path) -> None:
+    units = {"series": "meter", "time": "ts", "value": "kwh", "unit": "kWh"}
+    ahead = {"size": "1d", "start": "2024-03-01", "stop": "2190-03-08T12:00"}
+    made = job(tmp_path, model="stand-in", windows=ahead, readings=units)
+    done, every = call("run", "--dry-run", made.settings), call("run", "--dry-run", "--all", made.settings)
+    assert len(done.out.splitlines()) <= 20
+    assert done.said("--all")
+    for text in ("fill no window", "days ahead", "readings.scale is 1"):
+        assert every.said(text)
+
+
 def test_what_is_printed_fits_a_screen_and_names_one_band(copy: Job) -> None:
     dry, done = call("run", "--dry-run", copy.settings).ended(0), call("run", copy.settings).ended(0)
     assert len(dry.out.splitlines()) <= 20

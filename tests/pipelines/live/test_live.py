@@ -176,7 +176,7 @@ def test_an_endless_schedule_has_no_end_and_its_summary_counts_the_windows_until
     assert progress.until == "2024-03-03T00:00:00Z"
     assert progress.first_missing == 2 * 48
     summary = summary_of(settings, histograms, graph.before, after, None)
-    assert (summary.windows, summary.windows_published, summary.rows) == (2, 2, 4)
+    assert (summary["windows"], summary["windows_published"], summary["rows"]) == (2, 2, 4)
     graph.follower.close()
 
 
