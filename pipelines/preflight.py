@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ..schemas.settings.job import Settings
 from ..store.address import StoreAddress, forget
 from ..store.store import Store
-from ..transforms.checks import check_hosts, check_plan
+from ..transforms.checks import check_hosts, check_plan, check_record
 from ..transforms.plan import Plan, ledger_address
 from .connectors.job_io import check_apart
 from .on_record import Unknown, check_ledger, known_history, memory_of, with_ledger
@@ -99,6 +99,7 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
         forget(plan.address)
     way.check_kinds(settings)
     check_plan(plan, live=way.live)
+    check_record(plan, live=way.live)
     way.check_reading(settings, options)
     source = way.source(settings, plan)
     emptied = word.emptied

@@ -2,16 +2,17 @@
 
 ``private_histograms``, ``beam_yaml``, ``plan``
     the one composite transform, its form for Beam YAML, and the plan of a job: belief, noise, charges
-``checks``, ``registration``
-    checks of a query that need no data, and the query put on record, with what settings leave to the readings
+``checks``, ``registration``, ``register``
+    checks of a query that need no data, and the query put on record, with what settings leave to the readings: the
+    first steps of a job
 ``sources``, ``kafka``, ``pubsub``
     where readings come from: files, standard input, other pipelines, topics, subscriptions
 ``formats``, ``payloads``, ``readings``
     bytes to columns: files, messages, and rows of files by a SELECT
 ``aggregate``
     readings to rows: encode, collect, charge, release
-``completeness``
-    which windows a live source has read completely
+``completeness``, ``wall_clock``
+    which windows a live source has read completely, and the clock that says so beside one that cannot
 ``sinks``, ``common``
     rows and rejects to files, folders and topics; record batches of readings and rejects
 """

@@ -267,19 +267,26 @@ def _percent(share: float) -> str:
 
 
 def check_plan(plan: Plan, *, live: bool) -> None:
-    """Everything that can be wrong with a plan by itself, in one order, for every way in which it is run.
+    """What can be wrong with a plan by itself, whatever is on record: no ledger is looked for.
 
     Raises:
-        SettingsError: something is left to a source that never ends, the schedule has too many windows, the belief is
-            a stand-in or covers few series, or the noise drowns the counts.
-        StoreConflict: ``windows.stop`` is before the one on record.
-        StoreError: there is a ledger and it cannot be read.
+        SettingsError: something is left to a source that never ends, the belief is a stand-in or covers few series.
     """
     if live:
         check_live(plan)
-    else:
-        check_ends(plan)
     check_belief(plan)
+
+
+def check_record(plan: Plan, *, live: bool) -> None:
+    """What depends on whether the query is on record: nothing about one that is can be changed any more.
+
+    Raises:
+        SettingsError: the schedule has too many windows, or the noise drowns the counts.
+        StoreConflict: ``windows.stop`` is before the one on record.
+        StoreError: there is a ledger and it cannot be read.
+    """
+    if not live:
+        check_ends(plan)
     check_error(plan)
 
 

@@ -45,7 +45,7 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import MOST_ERROR, MOST_WINDOWS, Accepted, Mechanism, Settings, label_model, read_roster
 from ..schemas.settings.model import STAND_IN, Bounds, EstimatedModel, fitting, init_with
 from ..schemas.settings.readings import Constant
-from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration
+from ..schemas.slots import Schedule, SlotClasses, SlotGrid, format_duration, parse_duration
 from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
 from ..store.errors import StoreConflict
@@ -218,6 +218,7 @@ class Plan:
         lost: how many releases are not on record, where a domain that is registered is to be marked as one that charges
             are missing from, before any window is charged.
         words: what is said of several readings of a series; ``None`` where the latest one of a slot counts.
+        lateness_us: how long a window of a source that never ends waits for readings that are late, microseconds.
         most_error: expected error of a count, as a share of an evenly filled bin, up to which a job goes on unasked.
     """
 
@@ -248,6 +249,7 @@ class Plan:
     accepted: Accepted = field(default_factory=Accepted)
     lengths: Lengths = ()
     words: Words | None = None
+    lateness_us: int = 0
 
     def opened(self) -> Plan:
         """The plan with the name of its ledger, as :func:`open_ledger` finds or makes it."""
@@ -562,6 +564,7 @@ def make_plan(settings: Settings, model: Model | None = None, *, noise: Noise = 
         accepted=settings.accepted,
         lengths=chosen.lengths,
         words=words_of(settings.readings, settings.slots.of),
+        lateness_us=0 if settings.windows.lateness is None else parse_duration(settings.windows.lateness),
     )
 
 

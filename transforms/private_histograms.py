@@ -7,26 +7,23 @@ with the same fields (:mod:`.sources.reading_rows`), with values in the unit of 
 outputs: ``releases`` (``schemas.RELEASE_SCHEMA``), ``refused`` (``schemas.ledger.LEDGER_SCHEMA``) and ``rejected``
 (``schemas.readings.REJECT_SCHEMA``).
 
-A source of the user's own declares no window complete. Beside it stands the wall clock as a source without readings,
-which declares each window once it is over by the wall clock and the allowed lateness. The runner joins both watermarks,
-so a window fires when both have passed its end; and because these declarations name no sequence numbers, only panes on
-time are published (:mod:`.aggregate.collect`).
+A graph is built without a ledger: nothing is looked up, written or reserved before the job runs (:mod:`.register`). A
+source of the user's own declares no window complete; the wall clock beside it does (:mod:`.wall_clock`), and only panes
+on time are published then (:mod:`.aggregate.collect`).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast, get_args
 from uuid import uuid4
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
@@ -34,19 +31,11 @@ from apache_beam.pvalue import AsSingleton, PCollection, PValue
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
-from ..schemas.errors import QuiltstreamError
 from ..schemas.model_file import Model
-from ..schemas.readings import RejectReason
-from ..schemas.roster import MOST_SERIES, Roster
-from ..schemas.roster import check_number as check_series
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Accepted, Settings
-from ..schemas.slots import format_instant, parse_duration
-from ..schemas.states import StateSpace
 from ..store.address import StoreAddress
-from ..store.errors import StoreConflict
 from ..store.specs import Noise, Registration
-from ..store.store import Store
 from .aggregate.coders import Part
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
 from .aggregate.encode import REJECTED, TALLIES, EncodeCells
@@ -60,14 +49,13 @@ from .aggregate.release import (
     SumTallies,
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
-from .common.batches import READINGS, ReadingsError, counter_name, reading_columns
+from .common.batches import ReadingsError
 from .plan import Plan, make_plan, not_a_model
-from .readings.slots import Words
-from .registration import Discovered, Tally, register, sum_tallies, words_of
+from .register import DiscoverSchedule, Register, RegisterCounted
+from .registration import Discovered, Registered, sum_tallies
 from .sinks import WriteRows, read_release_rows
-from .sources.contract import PartitionedSource, Reader, SourceBatch
-from .sources.reader import PollingPolicy, ReadLive
 from .sources.reading_rows import batched
+from .wall_clock import read_clock
 
 #: A shard's number and what it has: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Part]
@@ -120,7 +108,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     """Publishes a noisy histogram of every series or group in every window, at most once, within the domain's budget.
 
     Args:
-        settings: the job; its ``source`` and ``sink`` are not used here.
+        settings: the job; its ``source`` and ``sink`` are not used here. Or the plan of one, as :meth:`of` has it.
         model: the belief as an object, instead of the one that the settings name; or, with keyword fields, that of the
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
@@ -147,7 +135,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: Settings | Plan | None = None,
         *,
         model: Model | dict[str, Any] | str | None = None,
         noise: Noise = "private",
@@ -159,36 +147,17 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         **fields: Any,
     ) -> None:
         super().__init__()
-        _check_arguments(
-            settings,
-            model,
-            noise,
-            fields,
-            even_if_empty=even_if_empty,
-            accept_noise=accept_noise,
-            accept_stand_in=accept_stand_in,
-            accept_cover=accept_cover,
-            by_watermark=by_watermark,
-        )
-        if settings is None and not fields:
-            raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
-        given = model if isinstance(model, Model) else None
-        if settings is None:
-            # the settings want a file or bounds; a Model object stands in for either
-            settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
-        elif model is not given:
-            raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
-        plan = make_plan(settings, given, noise=noise)
+        accepted = {"accept_noise": accept_noise, "accept_stand_in": accept_stand_in, "accept_cover": accept_cover}
+        flags = {"even_if_empty": even_if_empty, **accepted, "by_watermark": by_watermark}
+        _check_arguments(settings, model, noise, fields, **flags)
+        plan = settings if isinstance(settings, Plan) else _plan_of(settings, model, noise, fields)
         before = plan.accepted
-        accepted = Accepted(
-            before.noise or accept_noise, before.stand_in or accept_stand_in, before.cover or accept_cover
-        )
-        self._plan = replace(plan, accepted=accepted)
+        said = Accepted(before.noise or accept_noise, before.stand_in or accept_stand_in, before.cover or accept_cover)
+        self._plan = replace(plan, accepted=said)
         self._even_if_empty = even_if_empty
         self._by_watermark = by_watermark
-        self._begun: Registration | None = None
-        lateness = settings.windows.lateness
-        self._lateness_us = 0 if lateness is None else parse_duration(lateness)
+        self._before: Registration | None = None
+        self._registered: Registration | None = None
 
     def __repr__(self) -> str:
         plan, calendar = self._plan, self._plan.schedule.calendar
@@ -200,26 +169,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         )
 
     @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        *,
-        even_if_empty: bool = False,
-        by_watermark: bool = False,
-        lateness_us: int = 0,
-        begun: Registration | None = None,
-    ) -> PrivateHistograms:
-        """The transform of a plan that is made already.
-
-        ``begun`` is what was on record before the job, where it goes on with the state of another one; see
-        :meth:`.Registration.as_begun`.
-        """
-        made = cls.__new__(cls)
-        beam.PTransform.__init__(made)
-        made._plan, made._even_if_empty = plan, even_if_empty  # noqa: SLF001 - of its own class
-        made._by_watermark, made._lateness_us = by_watermark, lateness_us  # noqa: SLF001 - likewise
-        made._begun = begun  # noqa: SLF001 - likewise
-        return made
+    def of(cls, plan: Plan, *, even_if_empty: bool = False, by_watermark: bool = False) -> PrivateHistograms:
+        """The transform of a plan that is made already."""
+        return cls(plan, even_if_empty=even_if_empty, by_watermark=by_watermark)
 
     @classmethod
     def publish(cls, readings: Any, settings: Settings, **given: Any) -> Any:
@@ -263,13 +215,19 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         memory: Memory | None = None,
         begun: Registration | None = None,
         *,
+        registered: Registration | None = None,
         lost: int | None = None,
     ) -> PrivateHistograms:
-        """The same transform, which insists on the ledger of an address, and remembers it before a row leaves."""
+        """The same transform, which insists on the ledger of an address, and remembers it before a row leaves.
+
+        ``begun`` is what was on record before the job, where it goes on with the state of another one, and
+        ``registered`` what is now, where the caller has registered the query: see :class:`.Registered`.
+        """
         made = copy(self)
         memory = self._plan.memory if memory is None else memory
         made._plan = replace(self._plan, address=address, memory=memory, lost=lost)  # noqa: SLF001 - of its own class
-        made._begun = self._begun if begun is None else begun  # noqa: SLF001 - likewise
+        made._before = self._before if begun is None else begun  # noqa: SLF001 - likewise
+        made._registered = registered  # noqa: SLF001 - likewise
         return made
 
     def by_the_watermark(self, lost_us: int | None = None) -> PrivateHistograms:
@@ -289,24 +247,23 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     @property
     def begun(self) -> Registration | None:
         """What was on record before the job, where it goes on with the state of another one."""
-        return self._begun
+        return self._before
 
     def expand(self, input_or_inputs: Any) -> Histograms:
-        """Build the graph.
+        """Build the graph; no ledger is opened, and nothing is written.
 
         Args:
             input_or_inputs: the readings, one ``PCollection``.
 
         Raises:
             ReadingsError: it is something else, or readings are of a type that is not taken.
-
-        A live query is put on record now. One over readings that end is tried now, where windows and roster are known,
-        and put on record when all readings are encoded and one of them counts, before anything is charged.
+            SettingsError: the plan cannot be run by itself, or not on this runner.
         """
         plan, readings = self._plan, _one_collection(input_or_inputs)
         if not isinstance(readings.windowing.windowfn, GlobalWindows):  # the windows here are the schedule's
             readings = readings | "All time" >> beam.WindowInto(GlobalWindows())
-        live, runner = not readings.is_bounded, type(readings.pipeline.runner).__name__
+        pipeline, live = readings.pipeline, not readings.is_bounded
+        runner = type(pipeline.runner).__name__
         # elements of unknown type may be batches with declarations
         by_watermark = live and (
             self._by_watermark or readings.element_type not in (Any, typehints.Any, pa.RecordBatch)
@@ -314,50 +271,43 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         grouped = plan.group_column is not None
         readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped, words=plan.words)
         check_hosts(runner, plan.address)
-        check_modes(readings.pipeline.options)
+        check_modes(pipeline.options)
         check_plan(plan, live=live)
-        if by_watermark:
-            check_watermarks(plan, runner)
-        plan = plan.opened()  # workers find the ledger, and never make one
-        seen: Any = None
-        begun = self._begun or (record_before(plan, readings.pipeline.options) if live else None)
-        if live or (plan.resolved and plan.schedule.bounded):
-            registration: Any = register(plan, trial=not live)
-            if begun is not None and begun.revision == registration.revision:
-                begun = None  # the graph has it already
-            if by_watermark:
-                policy = policy_of(plan, registration, self._lateness_us, runner)
-                wall = WallClock(lost_us=self._lost_us)
-                clock: Any = readings.pipeline | "Clock" >> ReadLive(wall, policy, grouped=grouped)
-                readings = (readings, clock.readings) | "With clock" >> beam.Flatten()
-                readings.element_type = pa.RecordBatch
-        else:
+        seed, seen = pipeline | "Seed" >> beam.Impulse(), None
+        begin: Any = seed
+        if not live and not (plan.resolved and plan.schedule.bounded):
             discover = DiscoverSchedule(
                 plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space, words=plan.words
             )
-            survey = readings | "Survey" >> beam.CombineGlobally(discover)
-            registration = AsSingleton(survey | "Rehearse" >> beam.Map(lambda seen: register(plan, seen, trial=True)))
-            seen = AsSingleton(survey)
+            begin = readings | "Survey" >> beam.CombineGlobally(discover).with_output_types(Discovered)
+            seen = AsSingleton(begin)
+        first = Register(plan, live=live, goes_on=goes_on(pipeline.options))
+        known = self._registered
+        if known is None:
+            made: Any = begin | "Register" >> beam.ParDo(first).with_output_types(Registered)
+            record: Any = AsSingleton(made)
+        else:
+            record = Registered(plan.address.store_id or "", known, self._before)
+            made = pipeline | "Registered" >> beam.Create([record])
+        if by_watermark:
+            check_watermarks(plan, runner)
+            readings = (readings, read_clock(made, plan, runner, self._lost_us)) | "With clock" >> beam.Flatten()
         # a live source's series cannot be gathered first: they join when they are seen
-        declared = live and not by_watermark
         sight = live and plan.roster is None
-        encode = EncodeCells(plan, follow=live, sight=sight, tally=not live, declared=declared, begun=begun)
-        encoded = readings | "Encode" >> beam.ParDo(encode, registration).with_outputs(REJECTED, TALLIES, main="cells")
+        encode = EncodeCells(plan, live=live, sight=sight, declared=live and not by_watermark)
+        encoded = readings | "Encode" >> beam.ParDo(encode, record).with_outputs(REJECTED, TALLIES, main="cells")
         cells = _sharded(encoded.cells)
-        registered: Any = True
         if not live:
-            keep = RegisterQuery(plan, even_if_empty=self._even_if_empty)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
-            registered = AsSingleton(tally | "Register" >> beam.ParDo(keep, registration, seen))
             # a live source says itself which windows are complete
-            seed = readings.pipeline | "Seed" >> beam.Impulse()
-            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), registration)
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), record)
             cells = _sharded((cells, _sharded(ends)) | "Join" >> beam.Flatten())
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
+            keep = beam.ParDo(RegisterCounted(plan, even_if_empty=self._even_if_empty), record, seen)
+            record = AsSingleton(tally | "Keep" >> keep.with_output_types(Registered))
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
         collected = _sharded(windowed | "Collect" >> beam.CombinePerKey(CollectCells()))
-        charge = ChargeAndCount(plan, live=live, sight=sight, begun=begun)
-        counted = _counted(collected, plan, charge, registration, registered, live=live)
-        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), registration).with_outputs(
+        counted = _counted(collected, plan, ChargeAndCount(plan, live=live, sight=sight), record, live=live)
+        released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), record).with_outputs(
             REFUSED, main="releases"
         )
         return Histograms(released.releases, released[REFUSED], encoded[REJECTED])
@@ -377,6 +327,19 @@ def _one_collection(given: Any) -> Any:
     )
 
 
+def _plan_of(settings: Settings | None, model: Any, noise: Noise, fields: dict[str, Any]) -> Plan:
+    """The plan of a settings object, or of its fields."""
+    if settings is None and not fields:
+        raise SettingsError("settings: give either a Settings object or the fields as keyword arguments")
+    given = model if isinstance(model, Model) else None
+    if settings is None:
+        # the settings want a file or bounds; a Model object stands in for either
+        settings = Settings.parse({**fields, "model": given.model_id if given is not None else model})
+    elif model is not given:
+        raise SettingsError("model: the settings object names one; give a Model object to use instead, or none")
+    return make_plan(settings, given, noise=noise)
+
+
 def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str], **flags: Any) -> None:
     """Refuse arguments of other types, which an untyped pipeline may give: a text that says no is true.
 
@@ -389,7 +352,7 @@ def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str
         problems.append(f"{beside}: no argument beside a Settings object; check its spelling, or leave it out")
     if why := not_a_model(model):
         problems.append(why)
-    if settings is not None and not isinstance(settings, Settings):
+    if settings is not None and not isinstance(settings, (Settings, Plan)):
         kind = type(settings).__name__
         then = "PrivateHistograms(Settings.parse(...)), or its fields as keyword arguments, PrivateHistograms(**fields)"
         if isinstance(settings, (str, PathLike)):
@@ -410,11 +373,9 @@ def _sharded(collection: Any) -> Any:
     return collection
 
 
-def _counted(
-    collected: Any, plan: Plan, charge: ChargeAndCount, registration: Any, registered: Any, *, live: bool
-) -> Any:
+def _counted(collected: Any, plan: Plan, charge: ChargeAndCount, record: Any, *, live: bool) -> Any:
     """Panes of collected cells as tallies, summed per group where there are groups."""
-    count = beam.ParDo(charge, registration, registered).with_output_types(_SHARDED)
+    count = beam.ParDo(charge, record).with_output_types(_SHARDED)
     if live:
         panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
         gathered = _sharded(panes[PIECES]) | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
@@ -429,239 +390,8 @@ def _counted(
     return counted
 
 
-#: Seconds between two looks at the clock.
-_LOOK_S = 1.0
-
-#: Seconds that a call lasts, and seconds until the next one, where a runner keeps every call.
-_STAY_S, _REST_S = 5.0, 1.1
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
-@dataclass(frozen=True)
-class WallClock(PartitionedSource):
-    """The wall clock.
-
-    Its first declaration is of the windows that were over when the job began, which it declares replayed. It stands for
-    a source whose positions are unknown: what comes of such a window may have been read before, and a source that was
-    set back must not be said to be live.
-    """
-
-    now: Callable[[], int] = _now_us
-    lost_us: int | None = None  # windows that start before it may lack readings
-
-    def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part, and no positions
-        """A reader of the time."""
-        return _ClockReader(self)
-
-
-class _ClockReader(Reader):
-    def __init__(self, clock: WallClock) -> None:
-        self._clock = clock
-        self._next = 0.0
-
-    def read(self) -> SourceBatch | None:
-        if time.monotonic() < self._next:
-            return None
-        self._next = time.monotonic() + _LOOK_S / 2
-        return SourceBatch("", settled=True, latest_us=self._clock.now(), lost_us=self._clock.lost_us)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 def goes_on(options: PipelineOptions) -> bool:
     """Whether a runner takes a job up with all that another kept: by an update, a snapshot or a savepoint."""
     cloud = options.view_as(GoogleCloudOptions)
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     return bool(cloud.update or cloud.create_from_snapshot or given.get("savepoint_path"))
-
-
-def record_before(plan: Plan, options: PipelineOptions) -> Registration | None:
-    """What was on record before a job that goes on with the state of another; ``None`` for one that begins anew.
-
-    Raises:
-        SettingsError: the roster was changed, and some window that is open began before that: what the other job knew
-            in it is on no record.
-    """
-    if plan.roster is None or not goes_on(options):
-        return None
-    with Store(plan.address) as store:
-        held = store.registered(plan.domain.name, plan.query_name)
-        if held is None or not held.versions:
-            return held
-        changed_us = held.versions[-1].created_us
-        settled = held.settled_from(changed_us)
-        if store.next_start(held) >= settled:
-            return held
-    raise SettingsError(
-        [
-            f"roster: it was changed at {format_instant(changed_us)}, and the job whose state this one takes up may "
-            "have rejected readings of windows that are open: go on when the windows that begin before "
-            f"{format_instant(plan.grid.time_of(settled))} are on record, or begin anew without that state"
-        ]
-    )
-
-
-def policy_of(plan: Plan, registration: Registration, lateness_us: int, runner: str) -> PollingPolicy:
-    """How the clock declares the windows of a query on record, from the first on that is missing there."""
-    schedule, grid = registration.query.schedule, plan.grid
-    with Store(plan.address) as store:
-        found = next(store.missing(registration), None)
-    # a window is declared that ends after this instant, so the first missing one is
-    begin = schedule.covered.stop if found is None else found[0].stop - 1
-    policy = PollingPolicy(
-        begin_us=grid.time_of(begin),
-        # a window waits for the readings after it that its slots depend on
-        lateness_us=lateness_us + (0 if plan.words is None else plan.words.after_us),
-        poll_s=_LOOK_S,
-        end_us=grid.time_of(schedule.covered.stop) if schedule.bounded else None,
-    )
-    return policy if runner == "PrismRunner" else replace(policy, stay_s=_STAY_S, rest_s=_REST_S)
-
-
-class NothingCountsError(QuiltstreamError):
-    """No reading of the source counts in any window, and nothing is charged for nothing."""
-
-
-class DiscoverSchedule(beam.CombineFn):
-    """Record batches of readings to one :class:`Discovered`, of those that may count.
-
-    Args:
-        most: how many series, each with a group, the data may have where they are the roster.
-        grouped: whether the readings name groups.
-        roster: the series, where they are given.
-        space: the states; readings of none do not count.
-        words: what is said of several readings of a series.
-    """
-
-    def __init__(
-        self,
-        most: int = MOST_SERIES,
-        *,
-        grouped: bool = False,
-        roster: Roster | None = None,
-        space: StateSpace | None = None,
-        words: Words | None = None,
-    ) -> None:
-        super().__init__()
-        self._most = most
-        self._words = words
-        self._grouped = grouped
-        self._series = None if roster is None else frozenset(roster.series)
-        self._space = space
-
-    def _check(self, seen: Discovered) -> Discovered:
-        what = "series, each with a group that its readings name" if self._grouped else "series"
-        check_series(len(seen.spans), self._most, "source, whose series are the roster", what)
-        return seen
-
-    def create_accumulator(self) -> Discovered:
-        """Nothing seen."""
-        return Discovered()
-
-    def add_input(self, mutable_accumulator: Discovered, element: pa.RecordBatch) -> Discovered:
-        """Look at a batch."""
-        seen = mutable_accumulator
-        held = self._words is not None and self._words.hold_us is not None
-        columns = reading_columns(element, grouped=self._grouped, marks=held)
-        names, good, rejects = columns.names.to_pylist(), columns.good, dict(columns.problems)
-        if self._series is not None:
-            # one more, for a batch without any name
-            known = np.array([*(name in self._series for name in names), False])[columns.series]
-            rejects[RejectReason.NOT_IN_ROSTER], good = good & ~known, good & known
-        if self._space is not None and self._space.categories:
-            labelled = self._space.are_states(columns.values) | np.isnan(columns.values)
-            rejects[RejectReason.UNKNOWN_LABEL], good = good & ~labelled, good & labelled
-        tally = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in rejects.items()}
-        seen.tally = sum_tallies((seen.tally, tally, {READINGS: int(np.count_nonzero(good))}))
-        if not good.any():
-            return seen
-        times, pairs = columns.times[good], columns.series[good]
-        # the last instant that a reading is about
-        ends = times if self._words is None or columns.lengths is None else times + columns.lengths[good] - 1
-        if self._series is not None:
-            seen.extend((int(times.min()), int(ends.max())))
-            return seen
-        groups = [""]
-        if columns.groups is not None and columns.group is not None:
-            groups = columns.groups.to_pylist()
-            pairs = pairs * len(groups) + columns.group[good]
-        found, place = np.unique(pairs, return_inverse=True)
-        first, last = np.full((2, len(found)), times[0])
-        np.minimum.at(first, place, times)
-        np.maximum.at(last, place, ends)
-        # a name that stands in a dictionary twice is sighted twice
-        for pair, *span in zip(found.tolist(), first.tolist(), last.tolist(), strict=True):
-            seen.sight(names[pair // len(groups)], groups[pair % len(groups)], (span[0], span[1]))
-        return self._check(seen)
-
-    def merge_accumulators(self, accumulators: Iterable[Discovered]) -> Discovered:
-        """Unite what several workers saw."""
-        merged = Discovered()
-        for one in accumulators:
-            if one.span is not None:
-                merged.extend(one.span)
-            for (series, group), span in one.spans.items():
-                merged.sight(series, group, span)
-            merged.tally = sum_tallies((merged.tally, one.tally))
-            self._check(merged)
-        return merged
-
-    def extract_output(self, accumulator: Discovered) -> Discovered:
-        """What was seen."""
-        return accumulator
-
-
-class RegisterQuery(beam.DoFn):
-    """The tally of all readings to a sign that the query is on record, for which the step that charges waits.
-
-    Where no reading counts nothing is put on record: a wrong delimiter, unit of time or roster would be charged the
-    whole budget for rows of noise, and its settings could not be corrected any more. What is on record already comes
-    out as it is.
-    """
-
-    def __init__(self, plan: Plan, *, even_if_empty: bool) -> None:
-        self._plan = plan
-        self._even_if_empty = even_if_empty
-
-    def process(self, tally: Tally, planned: Registration, seen: Discovered | None = None) -> Iterator[bool]:
-        """Register the query.
-
-        Raises:
-            NothingCountsError: no reading counts, and something is not published yet.
-            StoreError: the store cannot be used, or another job was first with another content.
-        """
-        if not tally.get(READINGS) and not self._even_if_empty:
-            with Store(self._plan.address) as store:
-                held = store.registered(self._plan.domain.name, self._plan.query_name)
-                alike = None if held is None or _counted_by(held) != _counted_by(planned) else held
-                whole = alike is not None and next(store.missing(alike), None) is None
-            if not whole:
-                raise NothingCountsError(_nothing_counts(tally))
-        made = register(self._plan, seen)
-        if self._plan.lost is not None:
-            with Store(self._plan.address) as store:
-                store.note_history_lost(self._plan.domain.name, releases=self._plan.lost)
-        if _counted_by(made) != _counted_by(planned):
-            raise StoreConflict(
-                f"query {self._plan.query_name!r}: another job put it on record meanwhile, with other series, windows "
-                "or shards than this one counted by; nothing was charged by this job: run it again"
-            )
-        yield True
-
-
-def _counted_by(held: Registration) -> tuple[object, ...]:
-    """What cells are encoded by: those of two registrations that agree in it are the same."""
-    query = held.query
-    return held.digest, query.schedule, query.shards, query.roster, held.versions, held.series
-
-
-def _nothing_counts(tally: Tally) -> str:
-    return (
-        f"source: no reading counts in any window of any series ({words_of(tally)}), so no window was charged or "
-        "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run with "
-        "--even-if-empty to publish windows without readings"
-    )

@@ -1,5 +1,9 @@
 """A query on record: what the store has of it, or what settings and readings make of it.
 
+Registration is the first step of a job, and no part of its graph: a graph is built without a ledger, and the query is
+put on record when it runs (:mod:`.register`). A job that runs twice finds the same record. A command that knows its
+ledger may register before it builds the graph, which then has the answer in it.
+
 Settings may leave the ends of the schedule, the series and their groups to the readings. Taking these from the data
 means taking them as public: that a series exists, when its data begin and end, and which group its earliest reading
 names. They are put on record with the query, so a rerun over other data keeps them.
@@ -22,7 +26,7 @@ from ..store.codec import now_us
 from ..store.errors import QUERY_ADVICE, StoreConflict, Words
 from ..store.specs import Registration, group_by
 from ..store.store import Store
-from .checks import check_number
+from .checks import check_number, check_record
 from .plan import Plan
 
 LOG = logging.getLogger("quiltstream.registration")
@@ -183,6 +187,71 @@ def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
     if any(0 <= at < _YEAR_1971_US for at in of_data):
         text += "; times in 1970: another unit, or day numbers of a spreadsheet?"
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A query on record, as the workers of a job are told of it."""
+
+    store_id: str  # random name of the ledger: every worker insists on it
+    now: Registration
+    # what another job knew whose state this one takes up; ``None`` for a job that begins anew
+    before: Registration | None = None
+
+    @property
+    def begun(self) -> Registration:
+        """By which rosters the job counts: see :meth:`.Registration.as_begun`."""
+        return self.now if self.before is None else self.before
+
+
+def registered(plan: Plan, seen: Discovered | None = None, *, live: bool, goes_on: bool = False) -> Registered:
+    """The first step of a job: open the ledger, or make it, and put the query on record.
+
+    Of a job over readings that end nothing is put on record yet: one of them must count first.
+
+    Args:
+        plan: the job.
+        seen: what the readings say of themselves, where the settings leave something to them.
+        live: whether the readings never end.
+        goes_on: whether the job takes up the state of another one.
+
+    Raises:
+        SettingsError: the plan cannot be completed, or its noise drowns the counts.
+        StoreError: the ledger cannot be used, has other content under these names, or too little budget.
+    """
+    check_record(plan, live=live)
+    plan = plan.opened()
+    before = record_before(plan) if goes_on else None
+    made = register(plan, seen, trial=not live)
+    # the one that the graph has already
+    before = None if before is not None and before.revision == made.revision else before
+    return Registered(plan.address.store_id or "", made, before)
+
+
+def record_before(plan: Plan) -> Registration | None:
+    """What was on record before a job that goes on with the state of another; ``None`` where nothing was.
+
+    Raises:
+        SettingsError: the roster was changed, and some window that is open began before that: what the other job knew
+            in it is on no record.
+    """
+    if plan.roster is None:
+        return None
+    with Store(plan.address) as store:
+        held = store.registered(plan.domain.name, plan.query_name)
+        if held is None or not held.versions:
+            return held
+        changed_us = held.versions[-1].created_us
+        settled = held.settled_from(changed_us)
+        if store.next_start(held) >= settled:
+            return held
+    raise SettingsError(
+        [
+            f"roster: it was changed at {format_instant(changed_us)}, and the job whose state this one takes up may "
+            "have rejected readings of windows that are open: go on when the windows that begin before "
+            f"{format_instant(plan.grid.time_of(settled))} are on record, or begin anew without that state"
+        ]
+    )
 
 
 def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False) -> Registration:

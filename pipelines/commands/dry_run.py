@@ -19,7 +19,7 @@ from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...store.accounts import priced
 from ...store.errors import BudgetRefused, StoreError, enough_for
 from ...store.store import Store
-from ...transforms.checks import check_plan, covers_few, noise_problem, stand_in_text
+from ...transforms.checks import check_plan, check_record, covers_few, noise_problem, stand_in_text
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, constant_roster, make_plan
 from ...transforms.registration import register
@@ -275,6 +275,7 @@ def dry(
 
         plan = estimated_plan(settings, settings.estimate, None, Word())
     check_plan(plan, live=goes_on)
+    check_record(plan, live=goes_on)
     said = forecast(_Job(settings, plan, goes_on, history_lost, accepted))
     if as_json:
         print_json(said.to_dict())

@@ -25,7 +25,8 @@ from ...store.store import Store
 from ...transforms.checks import STAND_IN_TEXT
 from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, model_of, open_ledger
-from ...transforms.private_histograms import NothingCountsError, PrivateHistograms
+from ...transforms.private_histograms import PrivateHistograms
+from ...transforms.register import NothingCountsError
 from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases

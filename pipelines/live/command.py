@@ -288,8 +288,9 @@ def _begun_again(
     """The same job once more; its roster is read again, which may have changed meanwhile."""
     plan = histograms.plan
     now = make_plan(settings, plan.model, noise=plan.noise).with_sigma(plan.calibration.sigma)
-    chosen = histograms if now.roster == plan.roster else PrivateHistograms.of(now, begun=histograms.begun)
-    return live_job(settings, chosen, beam_options, Word(forgiven=forgiven))
+    if now.roster != plan.roster:
+        histograms = PrivateHistograms.of(now).in_ledger(now.address, now.memory, histograms.begun)
+    return live_job(settings, histograms, beam_options, Word(forgiven=forgiven))
 
 
 def _check_whole(progress: LiveProgress, job: LiveJob) -> None:

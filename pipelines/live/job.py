@@ -27,9 +27,9 @@ from ...transforms.aggregate.ledger_access import wait_without_end
 from ...transforms.completeness import Steps
 from ...transforms.formats.paths import is_local
 from ...transforms.plan import Plan, model_of
-from ...transforms.private_histograms import PrivateHistograms, record_before
+from ...transforms.private_histograms import PrivateHistograms, goes_on
 from ...transforms.readings.slots import words_of
-from ...transforms.registration import register
+from ...transforms.registration import record_before, register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.job_io import filling, outputs_of
@@ -100,14 +100,14 @@ def live_job(
     plan = plan.opened()
     histograms = histograms.in_ledger(plan.address)
     # a job that is begun again takes up what the first one did
-    begun = histograms.begun or record_before(plan, options)
+    begun = histograms.begun or (record_before(plan) if goes_on(options) else None)
     follower = Follower(plan, register(plan))
     _check_endless(plan, follower.registration)
     if ready.marked:
         note_lost_history(plan, unknown)
     memory = begin_memory(settings, follower.store)
     here, pool = on_prism(options), worker_pool(options)
-    histograms = histograms.in_ledger(plan.address, memory, begun)
+    histograms = histograms.in_ledger(plan.address, memory, begun, registered=follower.registration)
     outputs = outputs_of(settings)
     with filling(outputs):
         restored = sink.complete(follower.store, follower.registration)

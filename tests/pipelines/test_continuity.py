@@ -18,6 +18,7 @@ from quiltstream.store import Store, StoreAddress
 from quiltstream.store.address import forget
 from quiltstream.store.errors import StoreReplaced
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.plan import open_ledger
 
 from ..transforms.stubborn import StubbornFileSystem
 from .jobs import Job, call, change, job, readings
@@ -339,8 +340,8 @@ def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_pa
     assert call("run", made.settings).code == 0
 
 
-def test_workers_refuse_another_ledger_than_that_of_their_plan(tmp_path: Path) -> None:
-    """The ledger is removed when the graph is built, and the runner begins after that."""
+def test_a_job_refuses_another_ledger_than_that_of_its_plan(tmp_path: Path) -> None:
+    """The ledger is removed when the command has opened it, and the runner begins after that."""
     import apache_beam as beam  # noqa: PLC0415
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415
 
@@ -350,6 +351,7 @@ def test_workers_refuse_another_ledger_than_that_of_their_plan(tmp_path: Path) -
     settings = read_settings(made.settings)
     with pytest.raises(Exception) as raised, beam.Pipeline(runner=FnApiRunner()) as pipeline:  # noqa: PT011, PT012 - looked at below
         histograms = PrivateHistograms(settings)
+        histograms = histograms.in_ledger(open_ledger(histograms.plan.address))
         decoded = pipeline | "Read" >> read_source(settings, histograms.plan.group_column)
         _ = decoded.readings | histograms
         lose(made)

@@ -29,7 +29,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import Held, NoisyBlocks
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.registration import register
+from quiltstream.transforms.registration import registered
 
 from .sources.feed import feed
 from .test_histograms import EDGES, batches, publish, read, write
@@ -196,11 +196,11 @@ def test_a_reading_behind_the_last_year_of_a_calendar_is_outside(tmp_path: Path,
     plan = PrivateHistograms(asked).plan.opened()
     times = [dt.datetime(year, 12, 31, 23, 59, tzinfo=dt.UTC) for year in (2013, 2098, 2199)]
     frame = pl.DataFrame({"series": ["a"] * 3, "time": times, "value": [1.0] * 3})
-    encode = EncodeCells(plan, tally=True)
+    encode = EncodeCells(plan)
     encode.setup()
     encode.start_bundle()
     (batch,) = batches(frame, 3)
-    found = [*encode.process(batch, register(plan), Timestamp(0)), *encode.finish_bundle()]
+    found = [*encode.process(batch, registered(plan, live=False), Timestamp(0)), *encode.finish_bundle()]
     encode.teardown()
     blocks, tally = [one.value[1] for one in found[:-1]], found[-1].value.value
     assert (sum(block.readings for block in blocks), len(blocks)) == (2, 2)

@@ -338,7 +338,7 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
     found = {one.key.metric.name: one.committed for one in result.metrics().query()["distributions"]}
     with Store(PrivateHistograms(job).plan.address, create=True) as store:
         losses = [round(entry.loss_after * 1e6) for entry in store.entries(job.domain)]
-    assert found["loss-micro-epsilon"].max == losses[-1] == 614_508
+    assert found["loss-micro-epsilon"].max == losses[-1]
     assert found["loss-micro-epsilon"].min == losses[0] > 0
 
 

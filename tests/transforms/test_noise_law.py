@@ -25,6 +25,7 @@ from quiltstream.store.specs import TRANSITIONS, total_is_public
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.release import ReleaseHistograms, Tally
 from quiltstream.transforms.plan import Plan, make_plan
+from quiltstream.transforms.registration import Registered
 
 from .sources.feed import feed
 from .test_histograms import ORIGIN, batches, settings
@@ -151,7 +152,9 @@ def row_of(folder: Path, missing: Any, cells: Cells) -> Release:
         publishing.start_bundle()
         counts = np.array([[cells.count(0), cells.count(1)]])
         window = IntervalWindow(ORIGIN // 1_000_000, ORIGIN // 1_000_000 + 3_600)
-        assert not list(publishing.process((0, Tally({1: counts}, 1)), registration, window, window.end))
+        assert not list(
+            publishing.process((0, Tally({1: counts}, 1)), Registered(store.store_id, registration), window, window.end)
+        )
         (batch,) = [one.value for one in publishing.finish_bundle()]
         publishing.teardown()
     (row,) = releases_from_batch(batch)

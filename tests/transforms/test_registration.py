@@ -21,7 +21,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import registration
 from quiltstream.transforms.checks import check_ends
 from quiltstream.transforms.plan import Plan, make_plan
-from quiltstream.transforms.private_histograms import DiscoverSchedule
+from quiltstream.transforms.register import DiscoverSchedule
 from quiltstream.transforms.registration import Discovered, register
 
 HOUR_US = 3_600_000_000

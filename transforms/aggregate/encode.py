@@ -27,11 +27,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.files import keep_memory_private
 from ...schemas.readings import LENGTH, LONGEST_US, RANK, RejectReason
 from ...schemas.slots import Schedule
 from ...store.specs import Registration
-from ...store.store import Store
 from ..common.batches import (
     METRICS,
     OUTSIDE,
@@ -57,9 +55,10 @@ from ..completeness import (
 )
 from ..plan import Plan
 from ..readings.slots import Covering, Words, expanded
+from ..register import LedgerStep
+from ..registration import Registered
 from .cells import ABSENT, Cells, Ints, Narrow, narrowed, pack, state_bits
 from .gathered import Gathered
-from .ledger_access import PatientStore
 from .rosters import Members, Presence, first_sight, newest
 
 #: glibc's limit for its own threshold, less what the block's header takes.
@@ -377,7 +376,7 @@ class Encoder:
             yield lowest + int(found[one]), index[part], packed[part]
 
 
-class EncodeCells(beam.DoFn):
+class EncodeCells(LedgerStep):
     """Record batches of readings to ``(shard, CellBlock)`` in the step, and punctuation to ``(shard, WindowEnd)``.
 
     Readings outside the schedule, of series outside the roster, or with a value that is no number are left out and
@@ -387,32 +386,20 @@ class EncodeCells(beam.DoFn):
 
     Args:
         plan: what is published.
-        follow: whether the roster may change while the job runs: where a series is in none, a newer one is read from
-            the store every few seconds, and holds as :meth:`.Registration.as_begun` says.
+        live: whether the job runs on while the roster changes: where a series is in none, a newer one is read from the
+            ledger every few seconds, and holds as :meth:`.Registration.as_begun` says. The others tally each bundle's
+            readings into the output ``tallies``.
         sight: whether series that no roster has join it, from the next window on that is not charged. They are put on
             record before their readings are encoded, so none of those is lost.
-        tally: whether the tally of a bundle's readings is emitted to the output ``tallies``.
         declared: whether the source declares its windows complete, so that a batch without the clock of its partition
             is of no such source, and would never be published.
-        begun: what was on record when the job began; that which its graph was made with if left out.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        follow: bool = False,
-        sight: bool = False,
-        tally: bool = False,
-        declared: bool = False,
-        begun: Registration | None = None,
-    ) -> None:
-        self._plan = plan
-        self._begun = begun
+    def __init__(self, plan: Plan, *, live: bool = False, sight: bool = False, declared: bool = False) -> None:
+        super().__init__(plan, live=live)
         self._declared = declared
-        self._follow = follow
         self._sight = sight
-        self._tallying = tally
+        self._record: Registered | None = None
         self._tally: dict[str, int] = {}
         self._unwanted: set[str] = set()
         self._looked: float | None = None
@@ -424,18 +411,17 @@ class EncodeCells(beam.DoFn):
 
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
-        keep_memory_private()
+        super().setup()
         # glibc returns each large block to the kernel until it has seen one freed, to whose size it raises its
         # threshold; the page faults of the next one cost as much as the work on it
         np.empty(_LARGEST_KEPT, dtype=np.uint8)
-        self._store = PatientStore(Store(self._plan.address), live=self._follow)
         self._readings = Metrics.counter(METRICS, READINGS)
         self._outside = Metrics.counter(METRICS, OUTSIDE)
         self._settled = Metrics.counter(METRICS, "readings-on-record")
 
     def teardown(self) -> None:
-        """End the thread, and close the store."""
-        self._store.close()
+        """End the thread, and close the ledger."""
+        super().teardown()
         if self._ahead is not None:
             self._ahead.close()
 
@@ -446,13 +432,12 @@ class EncodeCells(beam.DoFn):
             self._ahead.forget()
 
     def process(
-        self, batch: pa.RecordBatch, registration: Registration, timestamp: Any = beam.DoFn.TimestampParam
+        self, batch: pa.RecordBatch, record: Registered, timestamp: Any = beam.DoFn.TimestampParam
     ) -> Iterator[Any]:
         """Encode one batch."""
-        if self._begun is None:
-            self._begun = registration
+        self._record = record
         known = None if self._encoder is None else self._encoder.registration
-        used = newest(known, registration)
+        used = newest(known, record.now)
         if self._encoder is None or used is not known:
             yield from self._turn_to(used)
         if self._ahead is None:
@@ -480,7 +465,7 @@ class EncodeCells(beam.DoFn):
             for encoded in self._ahead.rest():
                 yield from self._gather(encoded)
         yield from self._flush()
-        if self._tallying:
+        if not self._live:
             yield TaggedOutput(TALLIES, WindowedValue(self._tally, MIN_TIMESTAMP, (GlobalWindow(),)))
 
     def _turn_to(self, registration: Registration) -> Iterator[Any]:
@@ -488,7 +473,7 @@ class EncodeCells(beam.DoFn):
         if self._steps or self._tickets:
             yield from self._flush()
         # series that join at first sight are on record before their readings are encoded
-        seen = registration if self._sight or self._begun is None else registration.as_begun(self._begun)
+        seen = registration if self._sight or self._record is None else registration.as_begun(self._record.begun)
         self._encoder = Encoder.of(self._plan, seen, sight=self._sight)
 
     def _rosters(self, encoded: EncodedBatch) -> Registration:
@@ -502,16 +487,16 @@ class EncodeCells(beam.DoFn):
             if not held.query.given_model:
                 self._unwanted |= {name for name, _ in unknown_series if origin.used([name])}
             wanted = [pair for pair in unknown_series if pair[0] not in self._unwanted]
-            found = self._store.join(held, wanted, self._plan.most_series)
+            found = self._ledger(self._known()).join(held, wanted, self._plan.most_series)
             if len(self._unwanted) < self._plan.most_series:
                 # those of another domain stay out, and the store is not called for them again
                 self._unwanted |= {name for name, _ in unknown_series if name not in found.query.roster.groups_of}
             return found
-        if self._follow and RejectReason.NOT_IN_ROSTER in encoded.rejects:
+        if self._live and RejectReason.NOT_IN_ROSTER in encoded.rejects:
             now = time.monotonic()
             if self._looked is None or now - self._looked > _LOOK_S:
                 self._looked = now
-                return self._store.current(held)
+                return self._ledger(self._known()).current(held)
         return held
 
     def _gather(self, encoded: EncodedBatch) -> Iterator[Any]:
@@ -575,6 +560,11 @@ class EncodeCells(beam.DoFn):
         if self._encoder is None:
             raise RuntimeError("there are no cells before the first batch")
         return self._encoder
+
+    def _known(self) -> Registered:
+        if self._record is None:
+            raise RuntimeError("no ledger is known before the first batch")
+        return self._record
 
     def _flush(self) -> Iterator[WindowedValue]:
         held, self._steps, self._held = self._steps, {}, 0

@@ -23,21 +23,20 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ...schemas.files import keep_memory_private
 from ...schemas.ledger import LEDGER_SCHEMA
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
 from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
-from ...store.store import Store
 from ..common.batches import DUPLICATES, METRICS, ReadingsError
 from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
+from ..register import LedgerStep
+from ..registration import Registered
 from .cells import Cells, Ints, state_bits
 from .coders import PartCoder
 from .collect import Collected, Gather, is_whole, slots_of
 from .gathered import Gathered
-from .ledger_access import PatientStore
 from .rosters import Members, RosterRowsCache, newest
 
 REFUSED = "refused"
@@ -84,7 +83,7 @@ class Counted:
     place: WindowedValue
 
 
-class ChargeAndCount(beam.DoFn):
+class ChargeAndCount(LedgerStep):
     """``(shard, Collected)`` of a window to ``(shard, Tally)``, summed per group where the query has groups.
 
     A window that was declared complete is charged here, before it is cut by its roster: a charge fixes the roster, so
@@ -98,13 +97,12 @@ class ChargeAndCount(beam.DoFn):
         plan: what is published.
         live: whether the job has patience with its ledger.
         sight: whether series join when they are first seen, before their readings are encoded.
-        begun: what was on record when the job began; that which its graph was made with if left out.
     """
 
-    def __init__(
-        self, plan: Plan, *, live: bool = False, sight: bool = False, begun: Registration | None = None
-    ) -> None:
-        self._plan, self._live, self._sight, self._begun = plan, live, sight, begun
+    def __init__(self, plan: Plan, *, live: bool = False, sight: bool = False) -> None:
+        super().__init__(plan, live=live)
+        self._sight = sight
+        self._record: Registered | None = None
         self._bits = state_bits(plan.space.size)
         self._places = RosterRowsCache()
         self._counted: list[Counted] = []
@@ -112,14 +110,9 @@ class ChargeAndCount(beam.DoFn):
         self._registration: Registration | None = None
 
     def setup(self) -> None:
-        """Open the store and make the counter; they belong to the worker."""
-        keep_memory_private()
-        self._store = PatientStore(Store(self._plan.address), live=self._live)
+        """Make the counter; it belongs to the worker."""
+        super().setup()
         self._duplicates = Metrics.counter(METRICS, DUPLICATES)
-
-    def teardown(self) -> None:
-        """Close the store."""
-        self._store.close()
 
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
@@ -128,18 +121,15 @@ class ChargeAndCount(beam.DoFn):
     def process(
         self,
         element: tuple[int, Collected],
-        registration: Registration,
-        _registered: bool = True,
+        record: Registered,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
         pane: Any = beam.DoFn.PaneInfoParam,
     ) -> Iterator[WindowedValue]:
         """Count the cells of one shard in one window, once the query is on record."""
         shard, collected = element
-        if self._begun is None and not self._sight:
-            self._begun = registration
-        self._registration = newest(self._registration, registration)
-        schedule = registration.query.schedule
+        self._record, self._registration = record, newest(self._registration, record.now)
+        schedule = record.now.query.schedule
         slots = slots_of(self._plan.grid, window)
         # at the ends of a sliding schedule only whole windows are published
         if not schedule.contains(slots):
@@ -164,21 +154,24 @@ class ChargeAndCount(beam.DoFn):
 
     def _flush(self) -> Iterator[WindowedValue]:
         counted, self._counted, self._numbers = self._counted, [], 0
-        if not counted or self._registration is None:
+        if not counted or self._registration is None or self._record is None:
             return
+        begun = None if self._sight else self._record.begun
         complete = {one.window for one in counted if one.complete}
-        registration = self._registration = self._store.charge_windows(self._registration, complete, self._begun)
-        complete = {window for window in complete if self._has_counted(registration, window)}
+        registration = self._registration = self._ledger(self._record).charge_windows(
+            self._registration, complete, begun
+        )
+        complete = {window for window in complete if self._has_counted(registration, window, begun)}
         for one in counted:
             for tally in self._tallies(registration, replace(one, complete=one.complete and one.window in complete)):
                 yield one.place.with_value(tally)
 
-    def _has_counted(self, registration: Registration, window: Window) -> bool:
+    def _has_counted(self, registration: Registration, window: Window, begun: Registration | None) -> bool:
         """Whether readings of every series that a window was charged with were taken."""
-        if self._begun is None:
+        if begun is None:
             return True
         # a job over readings that end looks for no other roster
-        seen = registration.as_begun(self._begun) if self._live else self._begun
+        seen = registration.as_begun(begun) if self._live else begun
         known, charged = seen.roster_of(window), registration.roster_of(window)
         return known == charged or known.groups_of.keys() >= charged.groups_of.keys()
 
@@ -248,9 +241,9 @@ class ScheduledWindowEnds(beam.DoFn):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def process(self, _seed: object, registration: Registration) -> Iterator[Any]:
+    def process(self, _seed: object, record: Registered) -> Iterator[Any]:
         """Emit a declaration for every window and shard with series."""
-        schedule, members = registration.query.schedule, Members.of(registration)
+        schedule, members = record.now.query.schedule, Members.of(record.now)
         for window in schedule.windows():
             for shard in members.occupied:
                 yield window_end_of(self._plan.grid, schedule, shard, WindowEnd(window.start))
@@ -360,7 +353,7 @@ class NoisyBlocks:
         return [found[number] for number in range(len(self._held))]
 
 
-class ReleaseHistograms(beam.DoFn):
+class ReleaseHistograms(LedgerStep):
     """``(shard, Tally)`` of a window to the released rows of record; refusals go to the output ``refused``.
 
     A tally that the source did not declare complete is dropped: a runner fired the window early, or late data came
@@ -368,14 +361,14 @@ class ReleaseHistograms(beam.DoFn):
     """
 
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
-        self._plan, self._live = plan, live
+        super().__init__(plan, live=live)
         self._held: list[Held] = []
+        self._record: Registered | None = None
         self._registration: Registration | None = None
 
     def setup(self) -> None:
-        """Open the store and make the counters; they belong to the worker."""
-        keep_memory_private()
-        self._store = PatientStore(Store(self._plan.address), live=self._live, memory=self._plan.memory)
+        """Make the counters; they belong to the worker."""
+        super().setup()
         self._released = Metrics.counter(METRICS, "rows-released")
         self._replayed = Metrics.counter(METRICS, "rows-already-on-record")
         self._windows = Metrics.counter(METRICS, "windows-released")
@@ -384,10 +377,6 @@ class ReleaseHistograms(beam.DoFn):
         # Beam's distributions hold integers
         self._loss = Metrics.distribution(METRICS, "loss-micro-epsilon")
 
-    def teardown(self) -> None:
-        """Close the store."""
-        self._store.close()
-
     def start_bundle(self) -> None:
         """Nothing is kept from one bundle to the next."""
         self._held = []
@@ -395,13 +384,13 @@ class ReleaseHistograms(beam.DoFn):
     def process(
         self,
         element: tuple[int, Tally],
-        registration: Registration,
+        record: Registered,
         window: Any = beam.DoFn.WindowParam,
         timestamp: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
         """Take one block; blocks are published together when the bundle ends, or when many have gathered."""
         shard, tally = element
-        self._registration = newest(self._registration, registration)
+        self._record, self._registration = record, newest(self._registration, record.now)
         if not tally.whole:
             self._incomplete.inc(int(bool(tally.needed)))  # an empty pane is none
             return
@@ -416,10 +405,11 @@ class ReleaseHistograms(beam.DoFn):
 
     def _flush(self) -> Iterator[Any]:
         held, self._held = self._held, []
-        if not held or self._registration is None:
+        if not held or self._registration is None or self._record is None:
             return
+        ledger = self._ledger(self._record)
         # another process may have charged the windows under a newer roster; in this one no query is made
-        registration = self._registration = self._store.charge_windows(self._registration, {one.window for one in held})
+        registration = self._registration = ledger.charge_windows(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]
         if self._plan.space.gap_state is not None:
             classes, state = classes_of(registration), bins_of(registration).gap_state
@@ -430,7 +420,7 @@ class ReleaseHistograms(beam.DoFn):
             BlockToPublish(one.window, one.shard, partial(noisy.block, i, layout.keys(one.shard)))
             for i, (one, layout) in enumerate(zip(held, layouts, strict=True))
         ]
-        records = self._store.publish(registration, drafts)
+        records = ledger.publish(registration, drafts)
         for record, place, layout in zip(records, (one.place for one in held), layouts, strict=True):
             if record.block is not None:
                 (self._released if record.fresh else self._replayed).inc(len(record.block.keys))

@@ -38,7 +38,7 @@ from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
 from quiltstream.transforms.completeness import Steps, with_horizon
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.registration import register
+from quiltstream.transforms.registration import register, registered
 
 from ...depth import some
 from ...store.samples import domain, query
@@ -251,6 +251,23 @@ def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monke
     assert [version.start for version in held_by(job).versions] == [0, late // 12 * 12 + 12]
 
 
+def taken_up(job: Settings, events: Any) -> None:
+    """A job with the state of another one."""
+    options = PipelineOptions(["--savepoint_path=file:///x"], streaming=True)
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
+        _ = pipeline | streamed(events) | PrivateHistograms(job, noise="none")
+
+
+def test_a_job_with_the_state_of_another_waits_for_windows_that_a_changed_roster_is_about(tmp_path, monkeypatch):
+    frame = readings(3, seed=46, names=ALL)
+    play_until(frame, job_of(tmp_path, alone("abcde")), 30)
+    monkeypatch.setattr(registrar, "now_us", lambda: MID)
+    job = job_of(tmp_path, alone("abdef"))
+    register(PrivateHistograms(job, noise="none").plan)
+    with pytest.raises(SettingsError, match="roster: it was changed at 2013-01-02T12:00:00Z, and the job whose state"):
+        taken_up(job, as_it_comes(frame, step_us=6 * HOUR, lateness_us=0))
+
+
 @pytest.mark.night
 def test_a_job_with_the_state_of_another_takes_a_new_roster_as_a_running_one(tmp_path, monkeypatch):
     """The job before it rejected the readings of series that joined, in windows that are open."""
@@ -261,20 +278,11 @@ def test_a_job_with_the_state_of_another_takes_a_new_roster_as_a_running_one(tmp
     job = job_of(tmp_path, second)
     events = as_it_comes(frame, step_us=6 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR)
 
-    def piped() -> beam.Pipeline:
-        options = PipelineOptions(["--savepoint_path=file:///x"], streaming=True)
-        pipeline = beam.Pipeline(runner=BundleBasedDirectRunner(), options=options)
-        _ = pipeline | streamed(events) | PrivateHistograms(job, noise="none")
-        return pipeline
-
-    updated = piped()
-    with pytest.raises(SettingsError, match="roster: it was changed at 2013-01-02T12:00:00Z, and the job whose state"):
-        piped()
-    updated.run().wait_until_finish()
+    taken_up(job, events)
     rows = on_record(job)
     assert rows == expected(frame, {day(n): first for n in range(2)})
     events = as_it_comes(frame, step_us=6 * HOUR, lateness_us=0)
-    piped().run().wait_until_finish()
+    taken_up(job, events)
     assert on_record(job) == expected(frame, {day(n): first if n < 2 else second for n in range(4)})
 
 
@@ -401,7 +409,7 @@ def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path
     job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, shards=2)
     plan = PrivateHistograms(job, noise="none").plan
     frame = readings(2, seed=39, names=[f"m{number}" for number in range(9)]).sort("series")
-    step = EncodeCells(plan, follow=True, sight=True)
+    step = EncodeCells(plan, live=True, sight=True)
     step.setup()
     step.start_bundle()
     found: list[Any] = []
@@ -411,7 +419,7 @@ def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path
     given = [known[0], *(batch for pair in zip(new, known[1:], strict=False) for batch in pair)]
     given += new[len(known) - 1 :] + known[len(new) + 1 :]
     for batch in given:
-        found += step.process(batch, register(plan), timestamp=Timestamp(0))
+        found += step.process(batch, registered(plan, live=True), timestamp=Timestamp(0))
     found += step.finish_bundle()
     step.teardown()
     held = held_by(job)

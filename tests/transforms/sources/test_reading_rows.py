@@ -31,7 +31,7 @@ from quiltstream.transforms.aggregate.rosters import first_sight
 from quiltstream.transforms.common.batches import reading_columns
 from quiltstream.transforms.formats.rows import Labels
 from quiltstream.transforms.formats.times import TimeReader
-from quiltstream.transforms.private_histograms import DiscoverSchedule
+from quiltstream.transforms.register import DiscoverSchedule
 from quiltstream.transforms.sources.files import ReadReadings
 from quiltstream.transforms.sources.reading_rows import BatchRows, log_irregular
 

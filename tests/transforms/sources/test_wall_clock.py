@@ -12,15 +12,12 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.schemas.slots import Schedule
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.checks import check_watermarks
-from quiltstream.transforms.private_histograms import policy_of
-from quiltstream.transforms.registration import register
 
-from ..test_histograms import DAY, batches
-from .streams import HOUR, ORIGIN, SERIES, SLOT, live_settings, on_record, readings, truth
+from ..test_histograms import DAY, batches, read, write
+from .streams import HOUR, ORIGIN, SERIES, live_settings, on_record, readings, truth
 
 
 class Endless(beam.PTransform[Any, Any]):
@@ -85,16 +82,16 @@ def test_a_runner_without_watermarks_is_refused_for_future_windows(tmp_path: Pat
         assert not (tmp_path / "ledger.db").exists()
 
 
-@pytest.mark.night
-def test_the_wall_clock_source_starts_at_the_first_missing_window(tmp_path: Path) -> None:
-    job, frame = live_settings(tmp_path), readings(4, seed=7)
-    plan = PrivateHistograms(job, noise="none").plan.opened()
-    registration = register(plan)
-    policy = policy_of(plan, registration, 5, "PrismRunner")
-    assert (policy.begin_us, policy.lateness_us, policy.stay_s) == (ORIGIN + 24 * HOUR - SLOT, 5, 0.0)
-    assert policy_of(plan, registration, 0, "FlinkRunner").rest_s > 1
-    run(job, Endless(batches(frame, 500)), by_watermark=True)
-    with Store(plan.address) as store:
-        assert list(store.missing(registration)) == []
-    assert policy_of(plan, registration, 0, "PrismRunner").begin_us == ORIGIN + 4 * 24 * HOUR
-    assert isinstance(registration.query.schedule, Schedule)
+def test_a_job_that_runs_again_declares_only_what_is_missing(tmp_path: Path) -> None:
+    """The windows on record do not leave the job once more."""
+    frame = readings(4, seed=7)
+    two = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-03"}
+    for windows, expected in ((two, {0, 1}), ({**two, "stop": "2013-01-05"}, {2, 3})):
+        job, out = live_settings(tmp_path, windows=windows), tmp_path / f"from-{min(expected)}"
+        out.mkdir()
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            made = pipeline | Endless(batches(frame, 500)) | PrivateHistograms(job, noise="none", by_watermark=True)
+            _ = made.releases | beam.Map(write, str(out))
+        left = [row for path in out.iterdir() for row in read(path)]
+        assert {(row.window_start - ORIGIN) // (24 * HOUR) for row in left} == expected
+    assert on_record(job) == truth(frame, [(day * DAY, day * DAY + DAY) for day in range(4)], SERIES)
