@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .accounting.ledger import Ledger as Ledger
     from .accounting.schedules import Schedule as Schedule
     from .analysis.audit import exact_loss as exact_loss
-    from .analysis.planning import Planner as Planner
+    from .analysis.planning import Purpose as Purpose
+    from .analysis.planning import plan_release as plan_release
     from .mechanisms.histogram import LaplaceHistogram as LaplaceHistogram
     from .mechanisms.histogram import project_to_total as project_to_total
     from .models.classes import AnyInitial as AnyInitial

@@ -175,8 +175,9 @@ def account_belief(method: Method, given: Belief, states: int) -> Belief:
     if not has_quilts(given):
         raise SettingsError(
             f"privacy.mechanism is {method.name}, which needs quilts or a spectral gap, and the model is of kind "
-            f"{given.to_dict()['kind']}, which has none: use forward-backward, or fit a model with --belief series or "
-            "pooled"
+            f"{given.to_dict()['kind']}, which has none: its chains may change in time, as with the kind of day, and "
+            "pi_min and the gap are those of one kernel and its own law; use forward-backward, or fit a model with "
+            "--belief series or pooled"
         )
     if method.reads == "chains":
         if not given.members:

@@ -6,10 +6,10 @@ chains; ``periodic``, the chain of all series together with a kernel for every s
 all series together. The first two leave out the series that need most noise, by a rank that says how likely a further
 series is to be covered (``privacy.estimation.per_series``).
 
-With ``--regimes`` the class holds for someone who knows the kind of each day (``privacy.estimation.regimes``). Beside
-the belief stands what habits tell (``privacy.accounting.habits``), and how many series of the history lose more where
-more is believed: a rhythm, a longer memory, no chain (``privacy.estimation.belief_checks``). All of it is a function of
-the history and as secret as it is. ``fit_text`` prints it.
+With ``--regimes`` the class holds for someone who knows the kind of each day. Beside the belief stands what habits tell
+(``privacy.accounting.habits``), and how many series of the history lose more where more is believed: a rhythm, a longer
+memory, no chain (``privacy.estimation.belief_checks``). All of it is a function of the history and as secret as it is.
+``fit_text`` prints it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ...privacy.accounting.certificates import certified, endless
 from ...privacy.accounting.habits import habit_loss
 from ...privacy.accounting.ledger import Ledger
 from ...privacy.accounting.lower_bounds import lower_bound
-from ...privacy.estimation.belief_checks import Path as SeriesPath
 from ...privacy.estimation.belief_checks import pooled_rhythm
 from ...privacy.estimation.per_series import (
     PSEUDO_VISITS,
     Contractions,
     contractions,
+    contractions_by_kind,
     largest_cover,
     rank_of,
 )
-from ...privacy.estimation.regimes import contractions_by_kind
+from ...privacy.estimation.per_series import Path as SeriesPath
 from ...privacy.estimation.transition_counts import (
     EstimationError,
     TransitionCounts,

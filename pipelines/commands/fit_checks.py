@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...privacy.estimation.belief_checks import LEAST_STRETCHES, memory, rhythm, stretches
-from ...privacy.estimation.belief_checks import Path as SeriesPath
-from ...privacy.estimation.regimes import MOST_KINDS, THIRDS, thirds
+from ...privacy.estimation.per_series import MOST_KINDS, thirds
+from ...privacy.estimation.per_series import Path as SeriesPath
 from ...privacy.models.markov_chain import FloatArray
 from ...schemas.files import MOST_ROSTER_BYTES, open_table, reason
 from ...schemas.settings.job import Settings
@@ -53,7 +53,7 @@ def kinds_of_days(settings: Settings, paths: Sequence[SeriesPath], regimes: str 
     ]
     if regimes in (None, "kinds"):
         found = [thirds(path, own) for path, own in zip(paths, days, strict=True)]
-        return Kinds("kinds: thirds of a series' days by its lowest band", THIRDS, tuple(found), day)
+        return Kinds("kinds: thirds of a series' days by its lowest band", 3, tuple(found), day)
     if regimes == "weekday":  # 1970 began on a Thursday
         weekend = tuple(((own + 3) % 7 >= 5).astype(np.int8) for own in days)  # noqa: PLR2004 - Saturday
         return Kinds("weekday or weekend", 2, weekend, day)

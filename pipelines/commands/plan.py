@@ -1,7 +1,7 @@
 """``quiltstream plan``: what a purpose comes to under a model, from settings or a model file alone.
 
 No data are read, no ledger is opened, and nothing is charged. The numbers are those of
-:mod:`quiltstream.privacy.analysis.utility`; here are its input and its text.
+:mod:`quiltstream.privacy.analysis.planning`; here are its input and its text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ...privacy.accounting.habits import lifetime_sigma
 from ...privacy.analysis.methods import METHODS
-from ...privacy.analysis.utility import (
+from ...privacy.analysis.planning import (
     Purpose,
     Utility,
     analyse_utility,

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from ...privacy.analysis.utility import ErrorTable
+from ...privacy.analysis.planning import ErrorTable
 from ...privacy.estimation.released_histograms import ReleasedHistogram
 from ..console import number, plural
 from ..released_series import Period, ReleasedSeries, Span, day_of, named

@@ -2,7 +2,7 @@
 
 ``methods``
     the calibration table: every mechanism that settings can name
-``planning``, ``utility``
+``planning``
     what a release will be worth; for a purpose the mechanisms side by side, errors over windows and groups, the
     epsilon for an error, odds
 ``baselines``
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .baselines import gk16_influence as gk16_influence
     from .baselines import group_dp as group_dp
     from .methods import METHODS as METHODS
-    from .planning import NotApplicable as NotApplicable
-    from .planning import Plan as Plan
-    from .planning import Planner as Planner
-    from .utility import Odds as Odds
-    from .utility import Purpose as Purpose
-    from .utility import Utility as Utility
-    from .utility import analyse_utility as analyse_utility
+    from .planning import Odds as Odds
+    from .planning import Purpose as Purpose
+    from .planning import Utility as Utility
+    from .planning import analyse_utility as analyse_utility
+    from .planning import plan_release as plan_release
+    from .planning import smallest_epsilon as smallest_epsilon
+    from .planning import smallest_window as smallest_window
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

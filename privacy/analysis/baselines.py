@@ -2,68 +2,58 @@
 
 They are here to be compared with the quilt mechanisms. Each says in ``assumptions`` what its number rests on.
 
->>> group_dp(epsilon=1.0, lengths=[100, 48]).sigma
-100.0
->>> entry_dp(epsilon=1.0).sigma
-1.0
+>>> anything = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
+>>> group_dp(anything, epsilon=1.0, length=100).sigma, entry_dp(anything, epsilon=1.0).sigma
+(100.0, 1.0)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import Any
 
 import numpy as np
 
-from ..models.classes import FiniteClass, stated_chains
-from ..models.markov_chain import FloatArray, MarkovChain, check_chain
+from ..models.classes import stated_chains
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, check_chain
 from ..quilts.calibration import Calibration
 from ..quilts.influence import Quilt
-from ..validation import PrivacyError, a_slot, accepted_loss, as_list, whole
-
-LONGEST_WINDOW = 20_000
-"""The longest window for which the spectral norm of an influence matrix is computed."""
+from ..validation import PrivacyError, a_slot, accepted_loss
 
 
 class OutsideDomain(PrivacyError):  # noqa: N818 - the name says what is wrong
     """A belief to which a theorem does not apply."""
 
 
-def group_dp(epsilon: float, lengths: SupportsIndex | Iterable[SupportsIndex]) -> Calibration:
-    """Group privacy: sigma = M / epsilon, M the length of the longest connected chain.
+def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
+    """Group privacy: sigma = length / epsilon, as at worst all slots of a window change together.
 
-    All slots of a chain change together at worst, and no slot of another, independent one does. It holds for every
-    belief in which the chains are independent, whatever happens inside them.
+    It holds for every belief, whatever happens inside the chain. Of independent chains the longest decides.
 
     Args:
+        belief: Not looked at.
         epsilon: Target, finite and at least 2^-46.
-        lengths: Slots of the window, or of each of the independent chains that it falls into.
+        length: Slots of the window.
+
+    Raises:
+        ValueError: There is no window: an endless stream has no bound.
     """
-    target = accepted_loss(epsilon)
-    advice = "give the slots of a chain"
-    runs = as_list("lengths", lengths, "lengths") if isinstance(lengths, Iterable) else [lengths]
-    slots = [a_slot("lengths", length, advice, least=1) for length in runs]
-    if not slots:
-        raise ValueError("lengths is empty, but there must be at least one chain: give its slots")
-    notes = ("any dependence within a chain of slots",)
-    if len(slots) > 1:
-        notes += (f"the {len(slots)} chains are independent of each other",)
-    return _without_quilt(target, max(slots) / target, max(slots), "group-dp", notes)
+    target, slots = accepted_loss(epsilon), _window("group privacy", length)
+    return _without_quilt(target, slots / target, slots, "group-dp", "any dependence within a chain of slots")
 
 
-def entry_dp(epsilon: float) -> Calibration:
+def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
     """Differential privacy of single entries: sigma = 1 / epsilon.
 
     It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
     slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
     """
     target = accepted_loss(epsilon)
-    notes = ("does not protect correlated slots: true only if all slots are independent of each other",)
-    return _without_quilt(target, 1 / target, None, "entry-dp", notes)
+    note = "does not protect correlated slots: true only if all slots are independent of each other"
+    return _without_quilt(target, 1 / target, length, "entry-dp", note)
 
 
-def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Calibration:
+def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
     """Noise for weakly correlated slots, by an influence matrix ([GK16]).
 
     [GK16] is Ghosh and Kleinberg, "Inferential Privacy Guarantees for Differentially Private Mechanisms" (2016).
@@ -97,16 +87,19 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Cali
     Args:
         belief: A chain with a fixed or stationary start, or a finite class of them (the worst member decides).
         epsilon: Target, finite and at least 2^-46.
-        length: Slots of the window, at most `LONGEST_WINDOW`.
+        length: Slots of the window, at most 20,000.
 
     Raises:
-        ChainError: If a chain is meant to be stationary and is reducible.
+        ChainError: If the belief is no chain or class of chains, or a chain is meant to be stationary and is reducible.
         OutsideDomain: If the spectral norm of a member's influence matrix is not below 1.
-        TypeError: If the belief is no chain or class of chains.
+        ValueError: There is no window, or it is too long.
     """
-    chains = stated_chains(belief, "an influence matrix")
-    target = accepted_loss(epsilon)
-    slots = _window(length)
+    try:
+        chains = stated_chains(belief, "an influence matrix")
+    except TypeError as error:
+        # a method that does not read a belief is no wrong type: a comparison shows it with its reason
+        raise ChainError(str(error)) from None
+    target, slots = accepted_loss(epsilon), _window("an influence matrix", length)
     worst, norm = 0.0, 0.0
     for member, chain in enumerate(chains):
         before, after = _neighbours(chain, slots)
@@ -119,11 +112,9 @@ def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Cali
             )
         norm = max(norm, size)
         worst = max(worst, _largest_sum(before, after))
-    notes = (
-        "the chain is as stated (every influence is taken from it)",
-        f"the spectral norm of the influence matrix is {norm:.6g}, below 1",
-    )
-    return _without_quilt(target, worst / target, slots, "gk16", notes)
+    stated = "the chain is as stated (every influence is taken from it)"
+    below = f"the spectral norm of the influence matrix is {norm:.6g}, below 1"
+    return _without_quilt(target, worst / target, slots, "gk16", stated, below)
 
 
 def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
@@ -133,25 +124,24 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
         ChainError: If the chain is meant to be stationary and is reducible.
     """
     check_chain("chain", chain)
-    before, after = _neighbours(chain, _window(length))
+    before, after = _neighbours(chain, _window("an influence matrix", length))
     return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
 
 
-def _without_quilt(
-    epsilon: float, sigma: float, length: int | None, method: str, assumptions: tuple[str, ...]
-) -> Calibration:
+def _without_quilt(epsilon: float, sigma: float, length: int | None, method: str, *assumptions: str) -> Calibration:
     return Calibration(epsilon, sigma, Quilt(None, None), None, 0.0, length, method, None, assumptions)
 
 
-def _window(length: int) -> int:
-    slots = whole("length", length, "give the slots of a window", least=1)
-    if slots > LONGEST_WINDOW:
-        raise ValueError(f"length is {slots}, but at most {LONGEST_WINDOW} slots are tried: give a shorter window")
-    return slots
+def _window(what: str, length: int | None) -> int:
+    if length is None:
+        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
+    return a_slot("length", length, "give the slots of a window", least=1)
 
 
 def _neighbours(chain: MarkovChain, length: int) -> tuple[FloatArray, FloatArray]:
     """The influence on every slot of the slot before it and of the slot after it; 0 where there is none."""
+    if length > 20_000:  # noqa: PLR2004 - the spectral norm of more takes long
+        raise ValueError(f"length is {length}, but at most 20000 slots are tried: give a shorter window")
     before, after = np.zeros(length), np.zeros(length)
     start = chain.stationary if chain.initial is None else chain.initial
     possible = start > 0

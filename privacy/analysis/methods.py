@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ..accounting.forward_backward import forward_backward
 from ..models.belief import Belief
-from ..models.classes import everywhere, starts_stationary, stated_chains
+from ..models.classes import everywhere, starts_stationary
 from ..models.markov_chain import ChainError
 from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
-from . import baselines
+from .baselines import entry_dp, gk16, group_dp
 
 #: What turns a belief, an epsilon and the slots of a window, None for an endless stream, into noise.
 Calibrator: TypeAlias = Callable[..., Calibration]
@@ -95,121 +96,62 @@ def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = Non
     return mqm_approx(belief, epsilon, length, bound="spectral")
 
 
-def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
-    """`baselines.group_dp` of a window."""
-    return baselines.group_dp(epsilon, _window_of("group privacy", length))
-
-
-def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
-    """`baselines.gk16` of a window."""
-    slots = _window_of("an influence matrix", length)
-    try:
-        stated_chains(belief, "an influence matrix")
-    except TypeError as error:
-        # a method that does not read a belief is no wrong type: a comparison shows it with its reason
-        raise ChainError(str(error)) from None
-    return baselines.gk16(belief, epsilon, slots)
-
-
-def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
-    """`baselines.entry_dp`."""
-    return replace(baselines.entry_dp(epsilon), length=length)
-
-
-def _window_of(what: str, length: int | None) -> int:
-    if length is None:
-        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
-    return length
-
-
-_BOUNDED = "every chain that mixes at least so fast"
-_CHAINS = "the chains of the model"
-_FILE = "a model file with chains"
-_EITHER = "a model file, or bounds by hand"
-_OTHERS = "series that follow another chain"
-
-_TABLE = (
-    Method(
-        mqm_approx,
-        "bounds",
-        noise="from pi_min and the gap alone, Lemma 4.8",
-        believes=_BOUNDED,
-        needs=_EITHER,
+def _table() -> tuple[Method, ...]:
+    either, bounded = "a model file, or bounds by hand", "every chain that mixes at least so fast"
+    by_bounds = partial(
+        Method,
+        reads="bounds",
+        believes=bounded,
+        needs=either,
         leaves="series that mix more slowly, or change in time",
-        published=True,
-    ),
-    Method(
-        mqm_approx_spectral,
-        "bounds",
-        noise="from pi_min and the gap alone, spectral bound",
-        believes=_BOUNDED,
-        needs=_EITHER,
-        leaves="series that mix more slowly, or change in time",
-        in_settings=False,
-    ),
-    Method(
-        mqm_exact,
-        "chains",
-        noise="from the exact influence of each quilt",
-        believes=_CHAINS,
-        needs=_FILE,
-        leaves=_OTHERS,
-        published=True,
-    ),
-    Method(
-        pairwise,
-        "chains",
-        noise="the same, with a quilt for each pair of states; never more than `mqm-exact`",
-        believes=_CHAINS,
-        needs=_FILE,
-        leaves=_OTHERS,
-    ),
-    Method(
-        forward_backward,
-        "directions",
-        noise="by the [forward-backward account](mechanisms.md#the-forward-backward-account); for an "
-        "endless stream never more than the three above, but for rounding; for a window alone neither, at an epsilon "
-        "of at most 3 and up to 12 states, or with the certificates of `fit --certify`; else compare them by "
-        "`quiltstream plan`",
-        believes="the model's bounds, chains or class",
-        needs=_EITHER,
-        leaves="series outside the belief",
-    ),
-    Method(
+    )
+    by_chains = partial(
+        Method,
+        reads="chains",
+        believes="the chains of the model",
+        needs="a model file with chains",
+        leaves="series that follow another chain",
+    )
+    account = (
+        "by the [forward-backward account](mechanisms.md#the-forward-backward-account); for an endless stream never "
+        "more than the three above, but for rounding; for a window alone neither, at an epsilon of at most 3 and up to "
+        "12 states, or with the certificates of `fit --certify`; else compare them by `quiltstream plan`"
+    )
+    one_each = "the same, with a quilt for each pair of states; never more than `mqm-exact`"
+    chosen, outside = "the model's bounds, chains or class", "series outside the belief"
+    directions = Method(forward_backward, "directions", account, chosen, either, outside)
+    grouped = Method(
         group_dp,
         "bounds",
-        noise="slots of the window / epsilon",
-        believes=_BOUNDED,
-        needs="`guarantee: window`",
-        leaves="several windows together",
+        "slots of the window / epsilon",
+        bounded,
+        "`guarantee: window`",
+        "several windows together",
         endless=False,
-    ),
-    Method(
-        gk16,
-        "chains",
-        noise="from the norm of an influence matrix",
-        believes=_CHAINS,
-        needs=_FILE,
-        leaves=_OTHERS,
-        endless=False,
-        in_settings=False,
-    ),
-    Method(
+    )
+    single = Method(
         entry_dp,
         "bounds",
-        noise="1 / epsilon",
-        believes=_BOUNDED,
-        needs="a budget for what it really costs",
-        leaves="correlated slots",
+        "1 / epsilon",
+        bounded,
+        "a budget for what it really costs",
+        "correlated slots",
         hides_neighbours=False,
-    ),
-)
+    )
+    return (
+        by_bounds(mqm_approx, noise="from pi_min and the gap alone, Lemma 4.8", published=True),
+        by_bounds(mqm_approx_spectral, noise="from pi_min and the gap alone, spectral bound", in_settings=False),
+        by_chains(mqm_exact, noise="from the exact influence of each quilt", published=True),
+        by_chains(pairwise, noise=one_each),
+        directions,
+        grouped,
+        by_chains(gk16, noise="from the norm of an influence matrix", endless=False, in_settings=False),
+        single,
+    )
 
-METHODS: Mapping[str, Method] = MappingProxyType({one.name: one for one in _TABLE})
-"""Every method by name, as `Planner.compare` sets them side by side.
 
-entry-dp does not protect correlated slots: it is the line to compare with.
-"""
+METHODS: Mapping[str, Method] = MappingProxyType({one.name: one for one in _table()})
+"""Every method by name. entry-dp does not protect correlated slots: it is the line to compare with."""
 
 
 def by_quilts(belief: Belief, epsilon: float, length: int | None = None) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 ``transition_counts``
     a history's counts, the chain of them, and what speaks against one chain
-``confidence``, ``per_series``, ``regimes``
+``confidence``, ``per_series``
     classes that hold for a history or a noisy count of one, for most of its series, or given the kind of each day
 ``released_histograms``, ``drift``, ``belief_checks``
     stretches of released rows, with the noise of their sums; whether they contradict a belief in force, and the

@@ -10,7 +10,7 @@ some density by what that series did itself:
     its own chain with a memory of two slots, which is a chain over pairs of states: a secret is about the second one;
 *stretches*
     no chain. The adversary knows how often each stretch of slots around a slot occurred in the series, and the kind of
-    each day (:mod:`.regimes`).
+    each day.
 
 The first two are bounds from above, each proven by a certificate (:mod:`..accounting.forward_backward`): of the rhythm
 within a few per cent of the least, of the memory within two densities more, as pairs that differ in their first state
@@ -35,71 +35,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..models.certificates import proven
 from ..models.couplings import Couplings, couple, load_bound
-from ..models.directions import STEPS, Direction, MixingCurve, NotContracting, OneNumber
+from ..models.directions import NotContracting
 from ..models.markov_chain import ChainError, FloatArray, MarkovChain
 from ..models.periodic import PeriodicChain
-from .per_series import PSEUDO_VISITS
+from .per_series import Path, own_rows, pooled_rows, transitions_by
 
-#: Stretches that a series must have with a state in their middle, for the state to be compared with others.
 LEAST_STRETCHES = 10
-
-#: By how much a matrix is raised, as a share of the density, until couplings prove it, and the gap of the couplings as
-#: a share of that; of the first ones, which only lead to the next, the gap itself.
-_EXCESS = (0.01, 0.001)
-_GAP = 0.1
-_FIRST_GAP = 1e-3
-_NEAR = 1.05
-
-#: Stretches that are looked at together.
-_BATCH = 50_000
-
-#: What the mixture over a first state may be off by.
-_ROUNDED = 1e-9
-_MOST_TRIES = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Path:
-    """The states of one series.
-
-    Attributes:
-        first: Slot of the first of them, by the slots' clock.
-        states: State of every slot from there on, -1 where there is none, shape (slots,).
-    """
-
-    first: int
-    states: NDArray[np.int8]
+"""Stretches that a series must have with a state in their middle, for the state to be compared with others."""
 
 
 def rhythm(paths: Sequence[Path], states: int, period: int, density: float, enough: float = 0.0) -> FloatArray:
     """Loss of each series by its own chain with a kernel for every slot of a period, from slot 0 of the clock on."""
-    tables = _by_slot(paths, states, period)
-    rows = _own(tables, tables.sum(axis=(0, 1)))
+    rows = own_rows(_by_slot(paths, states, period))
     return np.array([_loss(PeriodicChain(list(own)), density, enough) for own in rows])
 
 
 def pooled_rhythm(paths: Sequence[Path], states: int, period: int) -> FloatArray:
     """Rows of all series together for every slot of a period, with visits of the pooled row, shape (n, k, k)."""
-    tables = _by_slot(paths, states, period)
-    return _completed(tables, tables.sum(axis=(0, 1)))
+    return pooled_rows(_by_slot(paths, states, period))
 
 
 def _by_slot(paths: Sequence[Path], states: int, period: int) -> FloatArray:
-    """Transitions of each series out of each slot of a period, shape (series, n, k, k)."""
-    tables = np.zeros((len(paths), period, states, states))
-    for table, path in zip(tables, paths, strict=True):
-        here, there = path.states[:-1], path.states[1:]
-        seen = (here >= 0) & (there >= 0)
-        slots = (path.first + np.arange(len(here))) % period
-        np.add.at(table, (slots[seen], here[seen], there[seen]), 1)
-    return tables
+    slots = [(path.first + np.arange(len(path.states))) % period for path in paths]
+    return transitions_by(paths, slots, period, states)
 
 
 def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0.0) -> FloatArray:
@@ -110,7 +75,7 @@ def memory(paths: Sequence[Path], states: int, density: float, enough: float = 0
         seen = np.logical_and.reduce([one >= 0 for one in triple])
         np.add.at(table, tuple(one[seen] for one in triple), 1)
     found: list[float] = []
-    for own in _own(tables, tables.sum(axis=(0, 1))):
+    for own in own_rows(tables):
         pairs = np.zeros((states, states, states, states))
         for last in range(states):
             pairs[:, last, last] = own[:, last]
@@ -186,8 +151,8 @@ def _alike(kinds: NDArray[np.int8], half: int, day: int) -> NDArray[np.int64]:
 def _log_mean(visits: NDArray[np.int64], gains: FloatArray) -> FloatArray:
     """Logarithm of the mean of e^(density n_v) over stretches for every set v, some stretches at a time."""
     total = np.full(gains.shape[1], -np.inf)
-    for at in range(0, len(visits), _BATCH):
-        values = visits[at : at + _BATCH] @ gains
+    for at in range(0, len(visits), 50_000):
+        values = visits[at : at + 50_000] @ gains
         most = values.max(axis=0)
         total = np.logaddexp(total, most + np.log(np.exp(values - most).sum(axis=0)))
     return total - np.log(len(visits))
@@ -202,48 +167,27 @@ def _sums(there: NDArray[np.bool_], half: int) -> NDArray[np.int64]:
     return total[width:] - total[:-width]
 
 
-def _own(tables: FloatArray, pooled: FloatArray) -> Iterator[FloatArray]:
-    """Rows of each series' table; those of all together complete them, and their own sum completes these."""
-    together = _completed(tables, pooled)
-    return (_rows(table + PSEUDO_VISITS * together) for table in tables)
-
-
-def _completed(tables: FloatArray, pooled: FloatArray) -> FloatArray:
-    return _rows(tables.sum(axis=0) + PSEUDO_VISITS * _rows(pooled + 1e-9))
-
-
-def _rows(table: FloatArray) -> FloatArray:
-    return table / table.sum(axis=-1, keepdims=True)
-
-
 def _loss(
     belief: PeriodicChain,
     density: float,
     enough: float,
     secret: Callable[[PeriodicChain, FloatArray], FloatArray] | None = None,
 ) -> float:
-    """The largest loss between two states, proven: by total variation where that is enough, else by couplings.
-
-    First by those ahead alone, and of the other direction by total variation.
-    """
+    """The largest loss between two states, proven: by total variation where that is enough, else by couplings."""
     try:
         (pair,) = belief.pairs
-        forward, backward = (_by_variation(side).value(density) for side in pair)
-        found = _between(forward, backward, density)
-        if found <= enough:
-            return found
-        behind = _proven(pair[1], density)
-        for ahead in _proven(pair[0], density):
-            found = min(found, _between(ahead, backward, density))
-            if found <= enough:
-                break
-            total = ahead + next(behind)
-            found = min(found, _between(total if secret is None else secret(belief, total), 0.0, density))
-            if not enough < found <= _NEAR * enough:
-                break
+        found = _less_own(sum(side.closed.value(density) for side in pair), density)
+        if found > enough:
+            total = np.add(*(proven(side, density)[0] for side in pair))
+            found = min(found, _less_own(total if secret is None else secret(belief, total), density))
     except (ChainError, NotContracting):
         return math.inf
     return found
+
+
+def _less_own(total: FloatArray | float, density: float) -> float:
+    """The largest of both directions, in which the own slot counts twice."""
+    return math.nextafter(float(np.max(total)), math.inf) - math.nextafter(density, 0.0)
 
 
 def _of_second(belief: PeriodicChain, total: FloatArray) -> FloatArray:
@@ -264,36 +208,4 @@ def _of_second(belief: PeriodicChain, total: FloatArray) -> FloatArray:
     apart = np.ones((len(first), 2 * states, 2 * states))
     apart[:, :states, states:] = ratios
     theta = load_bound(p, q, apart, Couplings.of(couple(p, q, apart, 1e-4).mass))
-    return np.log(theta) + _ROUNDED
-
-
-def _between(ahead: FloatArray | float, back: FloatArray | float, density: float) -> float:
-    return math.nextafter(float(np.max(ahead + back)), math.inf) - math.nextafter(density, 0.0)
-
-
-def _by_variation(direction: Direction) -> OneNumber:
-    """The curve of a direction."""
-    kernel = direction.kernel
-    return direction.closed if kernel is None else MixingCurve(tuple(kernel.varied(STEPS)))
-
-
-def _proven(direction: Direction, density: float) -> Iterator[FloatArray]:
-    """Matrices that couplings prove at a density, each raised less than the one before.
-
-    The couplings that prove a matrix are those around which the map is made linear for the next.
-
-    Raises:
-        NotContracting: None was found.
-    """
-    line = direction.approach(direction.first_order * density, _FIRST_GAP)
-    for excess in _EXCESS:
-        for _ in range(_MOST_TRIES):
-            matrix = line.at(density * (1 + excess))[0]
-            if direction.holds(matrix, density, line.couplings):
-                break
-            line = direction.approach(matrix, _GAP * excess * density)
-            if direction.holds(matrix, density, line.couplings):
-                break
-        else:
-            raise NotContracting(f"no couplings prove a matrix at density {density:g}: use a smaller one")
-        yield matrix
+    return np.log(theta) + 1e-9  # what the weights may be off by

@@ -9,7 +9,7 @@ number of slots, rounded up. The list of the chains is a belief, too, a `FiniteC
 >>> import numpy as np
 >>> tables = np.array([[[90, 10], [10, 90]], [[80, 20], [30, 70]], [[99, 1], [1, 99]]])
 >>> history = contractions(TransitionCounts(("a", "b", "c"), tables, np.full((3, 2), 110)))
->>> rank = history.rank("0.7")
+>>> rank = rank_of("0.7", len(history.scores))
 >>> rank, round(history.probability(rank), 2)
 (3, 0.75)
 >>> history.envelope(2, digits=3).forward[:3]
@@ -30,6 +30,28 @@ no cure: it has one series fewer than that of the further one, and gave 0.52 whe
 
 Everything here is a plug-in estimate and as secret as the history: it says what the series' own counts look like, not
 how far the truth may be from them. No name of a series leaves this module.
+
+*Kinds of days.* A chain that is fitted to a year mixes weekdays and holidays, so its account holds against someone who
+knows neither. Given the kind of each day a series follows the kernel of that kind, and the class has to hold for the
+chain that changes from day to day. The kinds are a public calendar, or *thirds* of the days of each series by the share
+of its lowest state. Thirds are an estimate of a hidden label that is drawn first, the day then following its label's
+chain; given the third itself a day is no Markov chain, so there the promise is given the label.
+
+The curves of one series are then those of the periodic chain whose days are a sequence in which every three kinds
+follow each other (de Bruijn's). A stretch of at most a day touches two days, and the marginals before it are those that
+the third one leaves, so curves over at most a day's slots hold for every order of days, but for what a series still
+knows of its state more than a day before.
+
+Such a class has no bounds on pi_min and the gap beside it. Both are of one kernel and its stationary law: Lemma 4.8 and
+the bounds of `MixingBounds` compare the kernel's powers with that law. Where the kind changes the marginals are those
+of the other kind, and what leads across is a product of two kernels, each contracting in the norm of a law of its own;
+the least pi_min and gap of the kinds bound neither.
+
+>>> path = Path(0, np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0], dtype=np.int8))
+>>> thirds(path, np.repeat([0, 1, 2], 4)).tolist()
+[1, 1, 1, 1, 2, 2, 2, 2, 0, 0, 0, 0]
+>>> every_three(2)
+[0, 0, 0, 1, 0, 1, 1, 1]
 """
 
 from __future__ import annotations
@@ -45,18 +67,24 @@ from numpy.typing import NDArray
 from ..accounting.certificates import endless
 from ..models.directions import STEPS, NotContracting
 from ..models.dobrushin import DobrushinBounds, contraction
-from ..models.markov_chain import ChainError, MarkovChain
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.periodic import PeriodicChain
 from ..validation import instance
 from .transition_counts import EstimationError, TransitionCounts, chain_from_counts
 
-#: Visits of the pooled row that are added to each row of a series.
 PSEUDO_VISITS = 10
+"""Visits of the pooled row that are added to each row of a series."""
 
-#: Decimals of the curves of a class.
-DIGITS = 4
+MOST_KINDS = 4
+"""Kinds of days up to which every three are followed."""
 
-#: Probability that the range of :meth:`Contractions.share_range` leaves out on each side.
-_TAIL = 0.05
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The states of one series."""
+
+    first: int  # slot of the first of them, by the slots' clock
+    states: NDArray[np.int8]  # state of every slot from there on, -1 where there is none, shape (slots,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +107,6 @@ class Contractions:
     steps: tuple[int, ...]
     kinds: int = 1
 
-    def rank(self, cover: str | Fraction) -> int:
-        """The rank r = ceil(cover (n + 1)).
-
-        Args:
-            cover: Probability with which a further series is to have as low a score, above 0.
-
-        Raises:
-            EstimationError: The cover is out of range, or above n / (n + 1): the history has too few series for it.
-        """
-        return rank_of(cover, len(self.scores))
-
     def probability(self, rank: int) -> float:
         """About how likely a further series is to have as low a score: r / (n + 1)."""
         return rank / (len(self.scores) + 1)
@@ -99,10 +116,10 @@ class Contractions:
         from scipy.special import betaincinv  # noqa: PLC0415 - a sixth of a second that only fits need
 
         rest = len(self.scores) + 1 - rank
-        low, high = (float(betaincinv(rank, rest, tail)) for tail in (_TAIL, 1 - _TAIL))
+        low, high = (float(betaincinv(rank, rest, tail)) for tail in (0.05, 0.95))
         return low, high
 
-    def envelope(self, rank: int, digits: int = DIGITS) -> DobrushinBounds:
+    def envelope(self, rank: int, digits: int = 4) -> DobrushinBounds:
         """The class of the series with the lowest scores, rounded up to some decimals.
 
         Raises:
@@ -150,11 +167,120 @@ def contractions(counts: TransitionCounts, *, labels: Sequence[str] | None = Non
             "the pooled chain is reducible: not every state leads to every other, so it has no steady state with all "
             "of them: merge rare bins, or give more series"
         )
-    tables = counts.counts + PSEUDO_VISITS * pooled.transition
-    chains = tuple(MarkovChain(table) for table in tables / tables.sum(axis=2, keepdims=True))
-    curves = [contraction(chain, STEPS) for chain in chains]
+    chains = tuple(map(MarkovChain, _rows(counts.counts + PSEUDO_VISITS * pooled.transition)))
+    return _with_curves(chains, chains, STEPS)
+
+
+def thirds(path: Path, days: NDArray[np.int64]) -> NDArray[np.int8]:
+    """The third of each slot's day by the share of the lowest state, -1 on days without a state.
+
+    Args:
+        path: The states of a series.
+        days: A number of the day of each of its slots, shape (slots,).
+    """
+    _, day = np.unique(days, return_inverse=True)
+    seen = path.states >= 0
+    readings = np.bincount(day[seen], minlength=int(day.max()) + 1)
+    lowest = np.bincount(day[path.states == 0], minlength=len(readings))
+    used = np.flatnonzero(readings)
+    order = used[np.argsort(lowest[used] / readings[used], kind="stable")]
+    kinds = np.full(len(readings), -1, dtype=np.int8)
+    kinds[order] = np.arange(len(order)) * 3 // max(len(order), 1)
+    return kinds[day]
+
+
+def contractions_by_kind(
+    paths: Sequence[Path], kinds: Sequence[NDArray[np.int8]], number: int, states: int, day: int
+) -> Contractions:
+    """The curves of all series given the kind of each day.
+
+    To the rows of a series on days of a kind visits of the pooled row of that kind are added, and to these visits of
+    the row of all kinds.
+
+    Args:
+        paths: The states of every series.
+        kinds: The kind of each slot's day, -1 for none, of every series.
+        number: How many kinds there are.
+        states: How many states there are.
+        day: Slots of a day.
+
+    Raises:
+        EstimationError: There is no series, a kind without a transition, or a state that no series leaves.
+        ChainError: A chain is reducible.
+    """
+    if not 1 <= number <= MOST_KINDS:
+        raise EstimationError(f"kinds: there are {number}, and must be from 1 to {MOST_KINDS}: put kinds together")
+    tables = transitions_by(paths, kinds, number, states)
+    by_kind = tables.sum(axis=0)
+    if not len(paths) or not by_kind.any(axis=(1, 2)).all():
+        raise EstimationError("kinds: one has no transition in the history: give a longer history, or fewer kinds")
+    if not by_kind.any(axis=(0, 2)).all():
+        raise EstimationError("a state is never left in the history: merge rare bins, or give more series")
+    rows = own_rows(tables)
+    chains = tuple(MarkovChain(one) for own in rows for one in own)
+    if not all(chain.is_irreducible for chain in chains):
+        raise ChainError("the chain of a kind of day is reducible: merge rare bins, or give more series")
+    cycle = every_three(number)
+    days = [PeriodicChain(np.repeat(own[cycle], day, axis=0)) for own in rows]
+    return _with_curves(chains, days, tuple(m for m in STEPS if m <= day), number)
+
+
+def _with_curves(
+    chains: tuple[MarkovChain, ...],
+    series: Sequence[MarkovChain | PeriodicChain],
+    steps: tuple[int, ...],
+    kinds: int = 1,
+) -> Contractions:
+    """The curves and scores of each series."""
+    curves = [contraction(chain, steps) for chain in series]
     forward, backward = (np.array([pair[side] for pair in curves]) for side in (0, 1))
-    return Contractions(chains, forward, backward, np.array([score_of(STEPS, *pair) for pair in curves]), STEPS)
+    return Contractions(chains, forward, backward, np.array([score_of(steps, *pair) for pair in curves]), steps, kinds)
+
+
+def transitions_by(
+    paths: Sequence[Path], labels: Sequence[NDArray[np.signedinteger]], number: int, states: int
+) -> FloatArray:
+    """Transitions of each series out of the slots of each label, -1 for none, shape (series, number, k, k)."""
+    tables = np.zeros((len(paths), number, states, states))
+    for table, path, own in zip(tables, paths, labels, strict=True):
+        here, there = path.states[:-1], path.states[1:]
+        seen = (here >= 0) & (there >= 0) & (own[:-1] >= 0)
+        np.add.at(table, (own[:-1][seen], here[seen], there[seen]), 1)
+    return tables
+
+
+def own_rows(tables: FloatArray) -> FloatArray:
+    """Rows of each series by label; those of all series complete them, and rows of all labels complete these."""
+    return _rows(tables + PSEUDO_VISITS * pooled_rows(tables))
+
+
+def pooled_rows(tables: FloatArray) -> FloatArray:
+    """Rows of all series together by label, with visits of the rows of all labels."""
+    return _rows(tables.sum(axis=0) + PSEUDO_VISITS * _rows(tables.sum(axis=(0, 1)) + 1e-9))
+
+
+def _rows(table: FloatArray) -> FloatArray:
+    return table / table.sum(axis=-1, keepdims=True)
+
+
+def every_three(number: int) -> list[int]:
+    """The shortest cycle of so many kinds in which every three follow each other, the least one."""
+    found: list[int] = []
+    word = [0] * 4
+
+    def extend(at: int, period: int) -> None:
+        if at > 3:  # noqa: PLR2004 - three in a row
+            if 3 % period == 0:
+                found.extend(word[1 : period + 1])
+            return
+        word[at] = word[at - period]
+        extend(at + 1, period)
+        for kind in range(word[at - period] + 1, number):
+            word[at] = kind
+            extend(at + 1, at)
+
+    extend(1, 1)
+    return found
 
 
 def rank_of(cover: str | Fraction, series: int) -> int:

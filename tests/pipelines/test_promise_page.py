@@ -16,8 +16,7 @@ from quiltstream.privacy.accounting.certificates import constant_loss
 from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.accounting.habits import habit_loss, least_mixture_loss, lifetime_sigma
 from quiltstream.privacy.estimation import belief_checks as checks
-from quiltstream.privacy.estimation.per_series import contractions
-from quiltstream.privacy.estimation.regimes import thirds
+from quiltstream.privacy.estimation.per_series import contractions, rank_of, thirds
 from quiltstream.privacy.estimation.transition_counts import TransitionCounts
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
 
@@ -63,11 +62,10 @@ def test_the_page_states_the_loss_of_the_schedule_under_richer_beliefs(
     paths: list[checks.Path], counts: TransitionCounts
 ) -> None:
     history = contractions(counts)
-    noise = forward_backward(history.envelope(history.rank("0.9")), 1.0)
+    noise = forward_backward(history.envelope(rank_of("0.9", len(history.scores))), 1.0)
     density = 1 / noise.sigma
     own = np.array([constant_loss(chain, density) for chain in history.chains])
-    # bounds near 1 are made sharper, so that the count of those above it is right
-    rhythm = np.minimum(*(checks.rhythm(paths, STATES, DAY, density, enough) for enough in (0.0, 1.0)))
+    rhythm = checks.rhythm(paths, STATES, DAY, density)
     lines = [
         line("its own chain", own),
         line("its own chain, a kernel for every half-hour of the day", rhythm),

@@ -20,7 +20,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ...privacy.estimation.belief_checks import Path
+from ...privacy.estimation.per_series import Path
 from ...privacy.estimation.transition_counts import TransitionCounts
 from ...schemas.digests import stable_hash
 from ...schemas.roster import check_number

@@ -297,6 +297,7 @@ def test_a_class_holds_for_someone_who_knows_the_kind_of_each_day(tmp_path: Path
     assert model.diagnostics["cover"]["habits"]["most"] > 0
     bounds = DobrushinBounds.from_dict(model.belief)
     assert max(m for m, _ in bounds.forward) <= 48
+    call("run", made.settings, "--accept-cover").ended(2, "pi_min and the gap are those of one kernel")
     if regimes == "weekday":
         weekday = bounds
     elif "." in regimes:  # the same kinds by another road

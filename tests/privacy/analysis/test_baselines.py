@@ -29,7 +29,7 @@ def test_group_privacy_holds_for_slots_that_are_copies_and_entry_privacy_does_no
     copies = np.eye(2)
     entry = reference.response_loss(np.array([0.5, 0.5]), copies, 4, windows)
     assert entry > 1.0
-    density = group_dp(1.0, 4).epsilon_dp
+    density = group_dp(None, 1.0, 4).epsilon_dp
     grouped = [(start, stop, rate * density) for start, stop, rate in windows]
     assert reference.response_loss(np.array([0.5, 0.5]), copies, 4, grouped) <= 1 + 1e-12
 

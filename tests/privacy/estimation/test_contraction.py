@@ -36,7 +36,7 @@ def history(homes):
 
 
 def test_the_class_of_28_of_30_homes_needs_the_printed_noise(history):
-    rank = history.rank("0.9")
+    rank = rank_of("0.9", len(history.scores))
     bounds = history.envelope(rank)
     assert rank == 28
     assert sigma(bounds) == pytest.approx(26.77, abs=6e-3)
@@ -95,7 +95,7 @@ def test_a_further_series_is_covered_at_the_rate_of_the_rank():
         chains = rng.dirichlet([1.0, 1.0], size=(10, 2))
         tables = np.rint(chains * 400).astype(np.int64) + 1
         history = contractions(counts_of(tables[:9]))
-        most = np.sort(history.scores)[history.rank("0.8") - 1]
+        most = np.sort(history.scores)[rank_of("0.8", len(history.scores)) - 1]
         pooled = tables[:9].sum(axis=0)
         smoothed = tables[9] + 10 * pooled / pooled.sum(axis=1, keepdims=True)
         chain = MarkovChain(smoothed / smoothed.sum(axis=1, keepdims=True))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from quiltstream.privacy.accounting import endless
-from quiltstream.privacy.estimation.belief_checks import Path
-from quiltstream.privacy.estimation.regimes import contractions_by_kind, every_three, thirds
+from quiltstream.privacy.estimation.per_series import Path, contractions_by_kind, every_three, thirds
 from quiltstream.privacy.estimation.transition_counts import EstimationError
 from quiltstream.privacy.models import PeriodicChain
 
