@@ -26,8 +26,8 @@ from quiltstream.privacy import (
     forward_backward,
     mqm_approx,
 )
-from quiltstream.privacy.estimation.per_series import Path as SeriesPath
 from quiltstream.privacy.estimation.belief_checks import memory, stretches
+from quiltstream.privacy.estimation.per_series import Path as SeriesPath
 from quiltstream.privacy.models import DobrushinBounds, PeriodicChain
 from quiltstream.schemas.model_file import Model
 
