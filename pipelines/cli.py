@@ -336,26 +336,7 @@ def fit(settings: Path, *, output: Path | None, every: bool, **given: Any) -> No
     show(results(), fit_file(settings, Choice(**given), output), every=every)
 
 
-@main.command(short_help="Say what is in the data; charge nothing.")
-@_SETTINGS
-@_json("what was found")
-def check(settings: Path, *, as_json: bool) -> None:
-    r"""Say what is in the data of a settings file; charge and publish nothing, and open no ledger.
-
-    Readings, series, span, rejected rows with their places, cells with several readings, counters,
-    series in another unit, and what is outside the roster and the windows. All of it are exact statistics of the data,
-    for the operator's eyes. Exit code 5 if no reading counts, as of a run.
-
-    \b
-    Example:
-      quiltstream check settings.yaml
-    """
-    from .commands.check import check_file
-
-    raise SystemExit(check_file(settings, as_json=as_json))
-
-
-@main.command(name="try", short_help="Say what the settings make of messages.")
+@main.command(short_help="Say what is in the data, or in messages; charge nothing.")
 @_SETTINGS
 @click.argument("file", required=False)
 @click.option("--from-topic", type=click.IntRange(1, 1_000), metavar="N", help="The last N messages of source.kafka.")
@@ -365,22 +346,30 @@ def check(settings: Path, *, as_json: bool) -> None:
 @click.option("--stamp", default="", metavar="INSTANT", help="The broker's stamp [default: now].")
 @click.option("--lines", is_flag=True, help="Each line is a message.")
 @click.option("--topics", is_flag=True, help="Each line is a topic, a blank and a payload, as of mosquitto_sub -v.")
-@_json("what became of each message")
-def try_(settings: Path, file: str | None, *, from_topic: int | None, as_json: bool, **beside: Any) -> None:
-    r"""Say what the settings make of messages: readings, passed over, or rejected and why; open no ledger.
+@_json("what was found")
+def check(settings: Path, file: str | None, *, from_topic: int | None, as_json: bool, **beside: Any) -> None:
+    r"""Say what is in the data of a settings file; charge and publish nothing, and open no ledger.
 
-    FILE is one message, or lines of messages, and - is standard input. Of a topic nothing is committed. Readings are
-    shown as they are, for the operator's eyes. Exit code 5 if there is none.
+    Exact statistics, for the operator's eyes: readings, rejected rows with their places, counters, units, gaps. With
+    FILE, or - for standard input, it says of each message what becomes of it. Exit code 5 if no reading counts.
 
     \b
     Examples:
-      quiltstream try settings.yaml message.json --topic tele/kitchen/SENSOR
-      mosquitto_sub -v -t 'tele/#' -C 20 | quiltstream try settings.yaml - --topics
-      quiltstream try settings.yaml --from-topic 20
+      quiltstream check settings.yaml
+      quiltstream check settings.yaml message.json --topic tele/kitchen/SENSOR
+      mosquitto_sub -v -t 'tele/#' -C 20 | quiltstream check settings.yaml - --topics
     """
-    from .commands.try_messages import Beside, try_file
+    if file is None and from_topic is None:
+        from .commands.check import check_file
 
-    raise SystemExit(try_file(settings, file, Beside(**beside), from_topic=from_topic, as_json=as_json))
+        if any(beside.values()):
+            raise click.UsageError(
+                "--topic, --key, --header, --stamp, --lines and --topics are of the messages of FILE"
+            )
+        raise SystemExit(check_file(settings, as_json=as_json))
+    from .commands.check_messages import Beside, check_messages
+
+    raise SystemExit(check_messages(settings, file, Beside(**beside), from_topic=from_topic, as_json=as_json))
 
 
 @main.command(short_help="Publish what a settings file says, once and within the budget.")

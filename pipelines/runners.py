@@ -77,7 +77,7 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
     if source.broker is not None:
         raise SettingsError(
             [
-                f"{source.broker} is read as it comes: use quiltstream run --live; quiltstream try looks at its "
+                f"{source.broker} is read as it comes: use quiltstream run --live; quiltstream check looks at its "
                 "messages, and a history to fit is files, such as a gateway writes: name them in other settings' source"
             ]
         )

@@ -6,7 +6,7 @@
     which mechanism, window and group an error takes; a job; what it will do and cost
 ``init``
     settings from a look at data or messages
-``fit``, ``fit_checks``, ``fit_text``, ``check``, ``remarks``, ``try_messages``
+``fit``, ``fit_checks``, ``fit_text``, ``check``, ``remarks``, ``check_messages``
     a model from a history; what is in the data, and what the settings make of messages
 ``demo``, ``show``
     the tour, and released rows as text

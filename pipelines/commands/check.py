@@ -38,8 +38,8 @@ from ..init.rhythm import (
     rises_in,
 )
 from ..runners import read_source
+from .check_messages import messages_of_topics, schemas_of
 from .remarks import APART, of_counts, of_values
-from .try_messages import messages_of_topics, schemas_of
 
 #: Places that are shown for each reason of a reject, and names of series; reasons that are shown; messages of topics
 #: that are looked at.

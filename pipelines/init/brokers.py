@@ -160,7 +160,7 @@ def from_topic(topic: str, options: Options) -> Guess:
         )
     except SourceAwayError as error:
         raise CommandError(f"--registry: {error}", ExitCode.SOURCE) from error
-    origin = Origin(where, topic, {"kafka": given}, "quiltstream try THIS-FILE --from-topic 20")
+    origin = Origin(where, topic, {"kafka": given}, "quiltstream check THIS-FILE --from-topic 20")
     return guess_messages(look, origin, options.timezone)
 
 
@@ -303,9 +303,9 @@ def _origin_of(
     """
     listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
     topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
-    trying = f"{listening} -C 1 | quiltstream try THIS-FILE - --topic {topic}"
+    trying = f"{listening} -C 1 | quiltstream check THIS-FILE - --topic {topic}"
     if lines:
-        trying = f"{listening} -v -C 20 | quiltstream try THIS-FILE - --topics"
+        trying = f"{listening} -v -C 20 | quiltstream check THIS-FILE - --topics"
     target = None if gateway is None else gateway.forward.to.chosen
     if isinstance(target, KafkaTarget) and gateway is not None:
         options = target.model_dump(mode="json")["options"]

@@ -45,7 +45,7 @@ def test_init_writes_settings_from_a_topic_and_commits_no_offsets(kafka: KafkaBr
         "value": "power",
     }
     assert read.slots.interval == "15min"
-    tried = json.loads(call("try", "--json", settings, "--from-topic", "20").out)
+    tried = json.loads(call("check", "--json", settings, "--from-topic", "20").out)
     assert [len(one["readings"]) for one in tried] == [1] * 20
     assert groups_of(kafka) == groups
 

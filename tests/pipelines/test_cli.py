@@ -55,14 +55,13 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "gateway",
         "pseudonyms",
         "schema",
-        "try",
     }
 
 
 def test_the_commands_and_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
     page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
     assert load(repository / "docs" / "cli_tables.py").with_tables(page) == page, "run docs/cli_tables.py"
-    assert page.count("| `quiltstream ") >= 19
+    assert page.count("| `quiltstream ") >= 18
     assert f"| {ExitCode.STORE.value} | {ExitCode.STORE.text} |" in page
 
 

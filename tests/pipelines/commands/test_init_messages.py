@@ -15,7 +15,7 @@ import fastavro
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.try_messages import trial_of
+from quiltstream.pipelines.commands.check_messages import trial_of
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.gateway.connection import Arrived
 from quiltstream.pipelines.init.brokers import Origin, _origin_of, guess_messages
@@ -303,9 +303,9 @@ TELEGRAM = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n
 @pytest.mark.parametrize(
     ("body", "filter_", "ends"),
     [
-        ('{"id": "m1", "ts": 1767614400, "power": 1}', "a/+", "-v -C 20 | quiltstream try THIS-FILE - --topics"),
-        (TELEGRAM, "p1/telegram", "-C 1 | quiltstream try THIS-FILE - --topic p1/telegram"),
-        (TELEGRAM, "+/telegram", "-C 1 | quiltstream try THIS-FILE - --topic TOPIC"),
+        ('{"id": "m1", "ts": 1767614400, "power": 1}', "a/+", "-v -C 20 | quiltstream check THIS-FILE - --topics"),
+        (TELEGRAM, "p1/telegram", "-C 1 | quiltstream check THIS-FILE - --topic p1/telegram"),
+        (TELEGRAM, "+/telegram", "-C 1 | quiltstream check THIS-FILE - --topic TOPIC"),
     ],
 )
 def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
@@ -326,10 +326,10 @@ def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
     assert line.startswith("#   mosquitto_sub -h h -p 8883 --tls-use-os-certs -u me -P PASSWORD -t ")
     assert line.endswith(ends)
     # the words behind the bar, with the message that mosquitto_sub would print
-    words = ends.partition("try THIS-FILE - ")[2].split()
+    words = ends.partition("check THIS-FILE - ")[2].split()
     message = tmp_path / "message"
     message.write_text(f"a/m1 {body}\n" if words == ["--topics"] else f"{body}\n", encoding="utf-8", newline="")
-    tried = call("try", "--json", settings, message, *("m1/telegram" if one == "TOPIC" else one for one in words))
+    tried = call("check", "--json", settings, message, *("m1/telegram" if one == "TOPIC" else one for one in words))
     assert [len(one["readings"]) for one in json.loads(tried.out)] == [1]
 
 
@@ -403,7 +403,7 @@ def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
     assert (settings.slots.interval, settings.slots.timezone) == ("1min", "Europe/Berlin")
     assert (settings.windows.size, str(settings.windows.start)) == ("day", "2026-01-05")
     assert "KAFKA_PASSWORD" in str(present(settings.source).kafka)
-    tried = call("try", "--json", tmp_path / "settings.yaml", "--from-topic", "4")
+    tried = call("check", "--json", tmp_path / "settings.yaml", "--from-topic", "4")
     assert [len(one["readings"]) for one in json.loads(tried.out)] == [1] * 4
     assert json.loads(tried.out)[0]["readings"][0][2] == 0.0
     assert call("run", "--dry-run", "--live", tmp_path / "settings.yaml").said("STAND-IN")
@@ -472,7 +472,7 @@ def test_init_and_try_report_an_unavailable_registry(tmp_path: Path, monkeypatch
     kafka = {"servers": "fake:1", "topic": "meters", "registry": {"url": "http://127.0.0.1:9"}}
     flat = {"payload": "avro", "each": "payload", "series": "id", "time": "ts", "value": "v"}
     settings = job(tmp_path, [], source={"kafka": kafka}, readings=flat, rejects=None, sink=None)
-    call("try", settings.settings, "--from-topic", "3").ended(5, "source.kafka.registry: the schema registry")
+    call("check", settings.settings, "--from-topic", "3").ended(5, "source.kafka.registry: the schema registry")
 
 
 def test_messages_of_a_registry_are_read_by_their_schemas() -> None:

@@ -1,4 +1,4 @@
-"""``quiltstream try``: what it says of messages, and that it charges, publishes, commits and opens nothing."""
+"""``quiltstream check``: what it says of messages, and that it charges, publishes, commits and opens nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.commands import try_messages
+from quiltstream.pipelines.commands import check_messages
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.transforms.kafka.source import last_messages
 
@@ -30,7 +30,7 @@ def made(folder: Path, **readings: Any) -> Job:
 
 
 def tried(settings: Job, *words: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    done = call("try", "--json", settings.settings, *words).ended(code)
+    done = call("check", "--json", settings.settings, *words).ended(code)
     return json.loads(done.out)
 
 
@@ -42,7 +42,7 @@ def test_a_message_is_shown_as_readings(tmp_path: Path) -> None:
     (one,) = tried(settings, *words)
     assert one["readings"] == [["shelly/em1:0", STAMP, 412.5]]
     assert (one["passed"], one["rejected"], one["size"]) == (None, None, 29)
-    shown = call("try", settings.settings, *words)
+    shown = call("check", settings.settings, *words)
     assert shown.said("Nothing was charged or published, and no ledger was opened.")
     assert {path.name for path in tmp_path.iterdir()} == before | {"m.json"}
 
@@ -74,7 +74,7 @@ def test_lines_with_topics_are_shown_as_read_skipped_or_rejected(tmp_path: Path)
         "not-a-number",
         "malformed-row",
     ]
-    assert call("try", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
+    assert call("check", settings.settings, tmp_path / "m.txt", "--topics").said("1 reading, 2 passed over, 3 rejected")
 
 
 def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_no_reading_ends_with_5_and_a_wrong_call_with_2(tmp_path: Path) -> None:
     (tmp_path / "m.txt").write_text("x", encoding="utf-8")
     tried(settings, tmp_path / "m.txt", code=5)
     for words, said in (
-        ((), "give a FILE of messages"),
+        (("--topic", "a"), "--stamp, --lines and --topics are of the messages of FILE"),
         ((tmp_path / "m.txt", "--from-topic", "1"), "give a FILE of messages"),
         ((tmp_path / "m.txt", "--stamp", "soon"), "--stamp"),
     ):
-        call("try", settings.settings, *words).ended(2, said)
-    call("try", settings.settings, tmp_path / "gone.txt").ended(5, "gone.txt: cannot be read")
+        call("check", settings.settings, *words).ended(2, said)
+    call("check", settings.settings, tmp_path / "gone.txt").ended(5, "gone.txt: cannot be read")
     (tmp_path / "empty.txt").touch()
-    assert call("try", settings.settings, tmp_path / "empty.txt").said("it holds no message")
+    assert call("check", settings.settings, tmp_path / "empty.txt").said("it holds no message")
 
 
 def test_the_last_messages_of_topics_are_read_and_nothing_is_committed() -> None:
@@ -110,8 +110,8 @@ def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkey
     broker = FakeBroker()
     broker.send(broker.topic(partitions=1, name="meters"), [(0, b'{"id": "m1", "ts": 1709294400, "w": 7}')])
     monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
-    found = try_messages.messages_of_topics(settings, 5)
-    (one,) = try_messages.trial_of(settings).of(found)
+    found = check_messages.messages_of_topics(settings, 5)
+    (one,) = check_messages.trial_of(settings).of(found)
     assert one.readings == (("m1", STAMP, 7.0),)
 
 
@@ -141,9 +141,9 @@ def test_control_characters_of_messages_and_names_never_reach_the_terminal(tmp_p
     body = json.dumps({"id": "m" + controls, "ts": STAMP, "v": 1})
     (tmp_path / "m.txt").write_text(f"a{controls} {body}\nb{controls} {body}\n", encoding="utf-8")
     for words in ((), ("--json",)):
-        done = call("try", *words, settings.settings, tmp_path / "m.txt", "--topics").ended(0)
+        done = call("check", *words, settings.settings, tmp_path / "m.txt", "--topics").ended(0)
         assert not set(controls[:1] + controls[4:7] + controls[-2:]) & set(done.out)
         assert "\x9b" not in done.out
     named = [one["readings"][0][0] for one in tried(settings, tmp_path / "m.txt", "--topics") if one["readings"]]
     assert named == ["m" + controls], "what is for machines keeps the name"
-    done = call("try", settings.settings, tmp_path / "no\x1b[2J").ended(5).hid("\x1b")
+    done = call("check", settings.settings, tmp_path / "no\x1b[2J").ended(5).hid("\x1b")

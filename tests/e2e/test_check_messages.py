@@ -1,4 +1,4 @@
-"""``quiltstream try`` at a real broker: the last messages of a topic, and nothing that the broker remembers of it."""
+"""``quiltstream check`` at a real broker: the last messages of a topic, and nothing that the broker remembers of it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_the_last_messages_of_a_topic_are_tried_and_no_group_is_left(kafka: Kafk
         sink=None,
     )
     before, groups = {path.name for path in tmp_path.iterdir()}, groups_of(kafka)
-    done = call("try", "--json", settings.settings, "--from-topic", "50")
+    done = call("check", "--json", settings.settings, "--from-topic", "50")
     assert done.code == 0, done.err
     tried = json.loads(done.out)
     assert sorted(one["readings"][0][0] for one in tried if one["readings"]) == sorted(f"m{at}" for at in range(20))
     assert [one["rejected"].partition(":")[0] for one in tried if one["rejected"]] == ["malformed-row"]
     assert groups_of(kafka) == groups
     assert {path.name for path in tmp_path.iterdir()} == before
-    assert len(json.loads(call("try", "--json", settings.settings, "--from-topic", "3").out)) == 3
+    assert len(json.loads(call("check", "--json", settings.settings, "--from-topic", "3").out)) == 3

@@ -1,4 +1,4 @@
-"""``quiltstream try``: what the settings make of a message.
+"""``quiltstream check SETTINGS FILE``: what the settings make of each message.
 
 Messages come from a file, from standard input, or from the end of the topics of the job, of which nothing is committed;
 readings are printed as they are, for the operator's eyes.
@@ -190,9 +190,9 @@ def schemas_of(settings: Settings) -> SchemaLookup | None:
     return RegistrySchemas(kafka.registry.url, located(kafka.registry.options, settings.path))
 
 
-def try_file(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
+def check_messages(path: Path, given: str | None, beside: Beside, *, from_topic: int | None, as_json: bool) -> int:
     """Try messages by a settings file, print what became of each, return the exit code."""
-    if (given is None) == (from_topic is None):
+    if given is not None and from_topic is not None:
         raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
     settings = read_settings(path)
     trial = trial_of(settings)
