@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .click_types import COUNT, COUNTS, DURATION, DURATIONS, ENDS, NUMBERS, PATH, SHARE
 from .commands import Group, leave_at_exit, runs_until_stopped
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_FILE = click.Path(path_type=Path)
 _LEDGER = click.argument("text", metavar="LEDGER")
-_SETTINGS = click.argument("settings", type=_FILE)
+_SETTINGS = click.argument("settings", type=PATH)
 _DOMAIN = click.option("--domain", help="Of this domain only.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -98,7 +97,7 @@ def ledger_verify(**given: Any) -> None:
 
 @ledger.command("export")
 @_LEDGER
-@click.option("-o", "--output", "folder", type=_FILE, required=True, help="Folder to write into.")
+@click.option("-o", "--output", "folder", type=PATH, required=True, help="Folder to write into.")
 def ledger_export(**given: Any) -> None:
     r"""Write the audit trail: the log without names of series and without rows, as JSON Lines and Parquet.
 
@@ -133,7 +132,7 @@ def ledger_budget(*, yes: bool, **given: Any) -> None:
 @ledger.command("belief")
 @_LEDGER
 @click.argument("domain")
-@click.argument("path", metavar="MODEL", type=_FILE)
+@click.argument("path", metavar="MODEL", type=PATH)
 @click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
 @click.option("--dry-run", "dry", is_flag=True, help="Say what it would cost, and change nothing.")
 @_YES
@@ -174,7 +173,7 @@ def ledger_drift(**given: str) -> None:
 
 @ledger.command("backup")
 @_LEDGER
-@click.option("-o", "--output", type=_FILE, required=True, help="File to write; it must not exist.")
+@click.option("-o", "--output", type=PATH, required=True, help="File to write; it must not exist.")
 def ledger_backup(text: str, output: Path) -> None:
     r"""Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
 
@@ -202,7 +201,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--out", type=_FILE, default=Path("quiltstream-demo"), show_default=True, help="Folder to write into.")
+@click.option("--out", type=PATH, default=Path("quiltstream-demo"), show_default=True, help="Folder to write into.")
 @_ALL
 def demo(out: Path, *, every: bool) -> None:
     r"""Show the whole way on real data: fit, publish 52 weeks, compare with the truth, read the ledger.
@@ -223,9 +222,9 @@ def demo(out: Path, *, every: bool) -> None:
 
 
 @main.command()
-@click.argument("data", type=_FILE, required=False)
+@click.argument("data", type=PATH, required=False)
 @click.option(
-    "-o", "--output", type=_FILE, default=Path("settings.yaml"), show_default=True, help="Settings file to write."
+    "-o", "--output", type=PATH, default=Path("settings.yaml"), show_default=True, help="Settings file to write."
 )
 @click.option(
     "--hold-out",
@@ -252,7 +251,7 @@ def demo(out: Path, *, every: bool) -> None:
 @click.option("--registry", metavar="URL", help="The schema registry of Avro messages.")
 @click.option("--from-mqtt", metavar="FILTER", help="Look at what an MQTT broker sends.")
 @click.option("--broker", metavar="HOST:PORT", help="The MQTT broker; mqtts:// with TLS.")
-@click.option("--gateway", type=_FILE, help="Settings of a gateway, for --broker.")
+@click.option("--gateway", type=PATH, help="Settings of a gateway, for --broker.")
 @click.option("--messages", type=click.IntRange(1, 1_000), default=200, metavar="N", help="Looked at, at most.")
 @click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, metavar="N", help="A look at MQTT, at most.")
 @click.option(
@@ -277,14 +276,14 @@ def init(**given: Any) -> None:
 
 @main.command()
 @_SETTINGS
-@click.option("-o", "--output", type=_FILE, help="Model file to write.")
-@click.option("--only", type=_FILE, help="CSV file with the series to use.")
+@click.option("-o", "--output", type=PATH, help="Model file to write.")
+@click.option("--only", type=PATH, help="CSV file with the series to use.")
 @click.option(
     "--only-column",
     metavar="COLUMN",
     help="Its column with them.",
 )
-@click.option("--exclude", type=_FILE, help="CSV file with those to leave out: the roster.")
+@click.option("--exclude", type=PATH, help="CSV file with those to leave out: the roster.")
 @click.option("--exclude-column", metavar="COLUMN", help="Its column with them.")
 @click.option("--start", metavar="INSTANT", help="Use readings from here on.")
 @click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
@@ -478,8 +477,8 @@ def gateway(settings: Path, *, check: bool) -> None:
 
 @main.command(short_help="Write a roster under the pseudonyms that a gateway makes.")
 @_SETTINGS
-@click.argument("roster", type=_FILE)
-@click.option("-o", "--out", type=_FILE, required=True, help="CSV file to write, for the settings of the job.")
+@click.argument("roster", type=PATH)
+@click.option("-o", "--out", type=PATH, required=True, help="CSV file to write, for the settings of the job.")
 @click.option("--series", metavar="COLUMN", default="series", show_default=True, help="The roster's column of names.")
 @click.option(
     "--part",
@@ -505,39 +504,25 @@ def pseudonyms(settings: Path, roster: Path, *, out: Path, **choice: Any) -> Non
     write_pseudonyms(settings, roster, out, Choice(**choice))
 
 
-def _ends(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Lower and upper end of the values; an end that is left empty is infinite."""
-    if value is None:
-        return None
-    try:
-        low, high = (text.strip() for text in value.split(","))
-        return (float(low) if low else -math.inf, float(high) if high else math.inf)
-    except ValueError:
-        raise click.BadParameter(
-            "give the least and the largest value there can be, e.g. 0,10000, or 0, alone"
-        ) from None
-
-
-def _numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...]:
-    try:
-        return () if value is None else tuple(float(one) for one in value.split(","))
-    except ValueError:
-        raise click.BadParameter("give shares with commas between them, e.g. 0.1,0.5,0.9") from None
-
-
 @main.command(name="plan", short_help="Say which window and group an error takes.")
-@click.argument("settings", type=_FILE, required=False)
-@click.option("--model", type=_FILE, help="A model file instead of settings.")
-@click.option("--window", metavar="DURATION", help="Length of a window.")
-@click.option("--group", type=click.IntRange(min=1), metavar="N", help="Series in the smallest group.")
+@click.argument("settings", type=PATH, required=False)
+@click.option("--model", type=PATH, help="A model file instead of settings.")
+@click.option("--window", type=DURATION, metavar="DURATION", help="Length of a window.")
+@click.option("--group", type=COUNT, metavar="N", help="Series in the smallest group.")
 @click.option("--epsilon", type=float, help="Loss you accept.")
-@click.option("--error", metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want.")
+@click.option(
+    "--error", type=SHARE, metavar="SHARE", default="5%", show_default=True, help="Error of a count that you want."
+)
 @click.option("--mechanism", metavar="NAME", help="Plan with this one.")
-@click.option("--lifetime", metavar="DURATION", help="Noise for so long that hides habits.")
-@click.option("--windows", metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d.")
-@click.option("--groups", metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100.")
-@click.option("--epsilons", metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
-@click.option("--picture", type=_FILE, help="Draw the table of errors: a file .svg.")
+@click.option("--lifetime", type=DURATION, metavar="DURATION", help="Noise for so long that hides habits.")
+@click.option(
+    "--windows", type=DURATIONS, default=(), metavar="DURATION,...", help="Windows of the table, e.g. 1d,7d,28d."
+)
+@click.option(
+    "--groups", type=COUNTS, default=(), metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100."
+)
+@click.option("--epsilons", type=NUMBERS, default=(), metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
+@click.option("--picture", type=PATH, help="Draw the table of errors: a file .svg.")
 @click.option(
     "--format",
     "format_",
@@ -565,7 +550,7 @@ def plan_command(
 
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")
-@click.argument("releases", type=_FILE, nargs=-1, required=True)
+@click.argument("releases", type=PATH, nargs=-1, required=True)
 @_DOMAIN
 @click.option("--query", help="Of this query only.")
 @click.option("--key", help="Of this series or group.")
@@ -586,11 +571,11 @@ def plan_command(
     help="Probability of each band.",
 )
 @click.option("--duration", is_flag=True, help="Cells at or above each edge.")
-@click.option("--quantiles", metavar="SHARE,...", callback=_numbers, help="Bands of edges, e.g. 0.1,0.5.")
+@click.option("--quantiles", type=NUMBERS, default=(), metavar="SHARE,...", help="Bands of edges, e.g. 0.1,0.5.")
 @click.option(
     "--mean",
+    type=ENDS,
     metavar="LOW,HIGH",
-    callback=_ends,
     help="Bounds on mean and total of the values.",
 )
 @click.option("--change", is_flag=True, help="Change since the window before.")
@@ -599,7 +584,7 @@ def plan_command(
 @_json("everything that is asked")
 @click.option("--tidy", is_flag=True, help="A table with one row a count.")
 @click.option("--format", "format_", type=click.Choice(["csv", "parquet", "json"]), help="Of the table.")
-@click.option("-o", "--output", type=_FILE, help="File for the table.")
+@click.option("-o", "--output", type=PATH, help="File for the table.")
 def show(
     releases: tuple[Path, ...], *, as_json: bool, tidy: bool, format_: Format | None, output: Path | None, **view: Any
 ) -> None:
@@ -624,11 +609,11 @@ def show(
 
 @main.command(short_help="Write an HTML report of what was released and what it cost.")
 @_LEDGER
-@click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True, help="HTML file to write.")
+@click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="HTML file to write.")
 @_DOMAIN
 @click.option(
     "--model",
-    type=_FILE,
+    type=PATH,
     help="Model file: adds how many series of its history lie inside the belief, which is for the operator alone.",
 )
 @click.option("--title", default="What was released, and what it cost", show_default=True, help="Of the report.")

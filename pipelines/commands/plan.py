@@ -7,8 +7,6 @@ No data are read, no ledger is opened, and nothing is charged. The numbers are t
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,7 @@ from rich.console import Console
 
 from ...privacy.accounting.habits import lifetime_sigma
 from ...privacy.analysis.methods import METHODS
-from ...privacy.analysis.planning import (
-    Purpose,
-    Utility,
-    analyse_utility,
-    error_tables,
-    mechanism_table,
-    percent,
-)
+from ...privacy.analysis.planning import Purpose, Utility, analyse_utility, error_tables, mechanism_table, percent
 from ...privacy.models.belief import Belief
 from ...privacy.models.markov_chain import MarkovChain
 from ...privacy.models.serialisation import belief_from_dict
@@ -32,7 +23,7 @@ from ...privacy.validation import rounded_up
 from ...schemas.files import whole_file
 from ...schemas.model_file import Model
 from ...schemas.settings.job import Accepted, read_settings
-from ...schemas.slots import DAY_US, format_duration, parse_duration, said_duration
+from ...schemas.slots import DAY_US, format_duration, said_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import class_share, stand_in_text
 from ...transforms.plan import make_plan
@@ -48,31 +39,38 @@ _PICTURE = b"<svg "
 class Options:
     """What the command line gives; ``None`` and empty for what the settings, or the defaults, say."""
 
-    window: str | None = None
+    window: int | None = None  # microseconds
     group: int | None = None  # series in the smallest group
     epsilon: float | None = None
-    error: str = "5%"  # wanted error, in per cent or as a share
+    error: float = 0.05  # wanted error, as a share
     mechanism: str | None = None
-    windows: str | None = None  # lengths of the table, with commas
-    groups: str | None = None  # group sizes of the table, with commas
-    epsilons: str | None = None  # of the table, with commas
-    lifetime: str | None = None  # how long anything is released about a series
+    windows: tuple[int, ...] = ()  # lengths of the table, microseconds
+    groups: tuple[int, ...] = ()
+    epsilons: tuple[float, ...] = ()
+    lifetime: int | None = None  # how long anything is released about a series, microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is planned: a belief, its slots and states, and what the settings say of the purpose."""
+    """What is planned: a model with its slots and states, and the purpose."""
 
     name: str  # for the heading
-    belief: Belief  # what is believed about every series
-    bounds: Belief | None  # bounds beside it, for the mechanisms that read such
+    model: Model
     interval_us: int  # length of a slot in microseconds
     space: StateSpace
-    purpose: Purpose  # the purpose of the settings, or of the defaults
-    stand_in: tuple[str, ...]  # what is to be done about a belief that is a stand-in; empty where it is none
-    mechanism: str | None  # the mechanism that the settings name; None where there are none
-    notes: tuple[str, ...]  # what was assumed of the purpose
-    chains: tuple[MarkovChain, ...]  # of the series of the history, as far as the model keeps them
+    purpose: Purpose
+    stand_in: tuple[str, ...] = ()  # what is to be done about a belief that is a stand-in; empty where it is none
+    mechanism: str | None = None  # that of the settings
+    notes: tuple[str, ...] = ()  # what was assumed of the purpose
+
+    @property
+    def belief(self) -> Belief:
+        """What is believed about every series."""
+        return belief_from_dict(self.model.belief)
+
+    def duration(self, slots: int) -> str:
+        """So many slots, as settings say durations."""
+        return format_duration(slots * self.interval_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +88,36 @@ class Lifetime:
         """It in words."""
         return (
             f"for {self.length} in all and epsilon {self.epsilon:g}, sigma {self.proved:.4g} is proved against "
-            "someone who "
-            "knows the history's chains, not which of them a series follows; below sigma "
+            "someone who knows the history's chains, not which of them a series follows; below sigma "
             f"{self.least:.4g} counts of every slot would lose more. It grows with the time; with more series in a "
             "group the counts grow and sigma does not"
         )
 
 
 def plan(
-    settings: Path | None,
-    model: Path | None,
-    options: Options,
-    *,
-    picture: Path | None,
-    as_json: bool,
-    every: bool = False,
+    settings: Path | None, model: Path | None, options: Options, *, picture: Path | None, as_json: bool, every: bool
 ) -> None:
     """Plan, print, and draw the picture that is named."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
-    _check_written(settings, model, picture)
-    subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
-    with working("calibrating"):
-        found = analyse_utility(subject.belief, subject.purpose, subject.bounds)
-    life = None if options.lifetime is None else lifetime(subject, options.lifetime, found.purpose)
     if picture is not None:
-        _draw(picture, subject, found)
+        if picture.suffix.lower() != ".svg":
+            raise CommandError(f"--picture is {picture}, but must end with .svg: name such a file")
+        read: list[JobPath | Path] = [] if model is None else [model]
+        read += [] if settings is None else [settings, *job_paths(read_settings(settings))]
+        check_output(picture, read, "the picture (--picture)", _PICTURE)
+    subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
+    bounds = subject.model.bounds
+    with working("calibrating"):
+        beside = None if bounds is None else belief_from_dict(bounds)
+        found = analyse_utility(subject.belief, subject.purpose, beside)
+    life = None if options.lifetime is None else lifetime(subject, options.lifetime)
+    if picture is not None:
+        from ..report.figures import errors  # noqa: PLC0415 - figures take the ledger, which a plan is without
+
+        with writing(picture), whole_file(picture) as part:
+            drawn = errors(found.table, subject.duration, found.purpose.error)
+            part.write_text(drawn.file(), encoding="utf-8")
     if as_json:
         said = {
             "subject": subject.name,
@@ -135,18 +137,16 @@ def plan(
 
 def of_settings(path: Path, options: Options) -> Subject:
     """What a settings file plans, with what the command line changes."""
-    settings = read_settings(path).accepting(
-        Accepted(noise=True, stand_in=True, cover=True)
-    )  # it says what a run would
-    made = make_plan(settings)
+    # it says what a run would, also where a run would stop
+    settings = read_settings(path).accepting(Accepted(noise=True, stand_in=True, cover=True))
+    made, budget = make_plan(settings), settings.privacy.budget
     roster, schedule, interval = made.roster, made.schedule, made.grid.interval_us
     window = schedule.size if options.window is None else _slots("--window", options.window, interval)
     if window % schedule.overlap:
         raise CommandError(
-            f"--window is {options.window}, but {schedule.overlap} windows of the settings share a slot: give a "
-            f"multiple of {format_duration(schedule.overlap * interval)}, or change windows.every"
+            f"--window is {format_duration(window * interval)}, but {schedule.overlap} windows of the settings share a "
+            f"slot: give a multiple of {format_duration(schedule.overlap * interval)}, or change windows.every"
         )
-    budget = settings.privacy.budget
     if options.epsilon is not None and budget is not None and options.epsilon > budget:
         raise CommandError(
             f"--epsilon is {options.epsilon:g}, above privacy.budget {budget:g} of {path}: no plan raises it; raise it "
@@ -159,7 +159,6 @@ def of_settings(path: Path, options: Options) -> Subject:
         group=1 if roster is None or not roster.entries else int(roster.members.min()),
         bins=made.histogram.size,
         epsilon=made.epsilon,
-        mechanism=None,
         guarantee=made.domain.guarantee,
         overlap=schedule.overlap,
         multiplicity=1 if roster is None else roster.multiplicity,
@@ -170,21 +169,19 @@ def of_settings(path: Path, options: Options) -> Subject:
     if roster is None and options.group is None:
         said.append("no roster file says how many series a group has: planned for a single one, or give --group")
     if schedule.calendar is not None and options.window is None:
-        longest = format_duration(window * interval)
         sigmas = {made.of_length(slots).calibration.sigma for slots in schedule.own_lengths}
         own = f"; by length sigma is {min(sigmas):.4g} to {max(sigmas):.4g}" if len(sigmas) > 1 else ""
+        longest = format_duration(window * interval)
         said.append(f"a {schedule.calendar.unit} has no one length: planned for the longest, {longest}{own}")
     return Subject(
-        name=f"{made.query_name} over {made.domain.name}",
-        belief=belief_from_dict(made.model.belief),
-        bounds=_bounds(made.model),
-        interval_us=interval,
-        space=made.space,
-        purpose=purpose,
-        stand_in=stand_in_text(made) if made.stand_in else (),
-        mechanism=made.mechanism,
-        notes=tuple(said),
-        chains=_chains(made.model),
+        f"{made.query_name} over {made.domain.name}",
+        made.model,
+        interval,
+        made.space,
+        purpose,
+        stand_in_text(made) if made.stand_in else (),
+        made.mechanism,
+        tuple(said),
     )
 
 
@@ -194,71 +191,76 @@ def of_model(path: Path, options: Options) -> Subject:
     if model.states is None or model.interval_us is None:
         raise CommandError(f"{path}: the model has no states or no interval: plan a settings file that names it")
     interval = model.interval_us
-    given = options.window or format_duration(max(1, 7 * DAY_US // interval) * interval)
-    purpose = _purpose(
-        options,
-        interval,
-        window=_slots("--window", given, interval),
-        group=1,
-        bins=model.states.size,
-        epsilon=1.0,
-        mechanism=None,
-    )
-    origin = [] if options.window else ["windows of a week"]
-    origin += [] if options.group else ["histograms of a single series"]
-    return Subject(
-        name=path.name,
-        belief=belief_from_dict(model.belief),
-        bounds=_bounds(model),
-        interval_us=interval,
-        space=model.states,
-        purpose=purpose,
-        stand_in=(),
-        mechanism=None,
-        notes=(f"not said, so planned for {' and '.join(origin)}: see --window, --group",) if origin else (),
-        chains=_chains(model),
-    )
+    window = max(1, 7 * DAY_US // interval) if options.window is None else _slots("--window", options.window, interval)
+    left = {"windows of a week": options.window, "histograms of a single series": options.group}
+    origin = " and ".join(text for text, given in left.items() if given is None)
+    said = (f"not said, so planned for {origin}: see --window, --group",) if origin else ()
+    purpose = _purpose(options, interval, window=window, group=1, bins=model.states.size, epsilon=1.0)
+    return Subject(path.name, model, interval, model.states, purpose, notes=said)
 
 
-def _bounds(model: Model) -> Belief | None:
-    return None if model.bounds is None else belief_from_dict(model.bounds)
+def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
+    """The purpose of the settings with what the command line changes."""
+    given: dict[str, Any] = {"group": options.group, "epsilon": options.epsilon}
+    mechanism = options.mechanism
+    if mechanism is not None and mechanism not in METHODS:
+        raise CommandError(f"--mechanism is {mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
+    if mechanism is not None and known.get("guarantee") != "window" and not METHODS[mechanism].endless:
+        raise CommandError(
+            f"--mechanism is {mechanism}, which has no bound for an endless stream: plan another one, or settings that "
+            "say privacy.guarantee: window"
+        )
+    try:
+        return Purpose(
+            **known | {name: value for name, value in given.items() if value is not None},
+            mechanism=mechanism,
+            error=options.error,
+            windows=tuple(_slots("--windows", one, interval_us) for one in options.windows),
+            groups=options.groups,
+            epsilons=options.epsilons,
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
-def _chains(model: Model) -> tuple[MarkovChain, ...]:
-    """The chains of the covered series of a history that a fit keeps in its diagnostics."""
-    return tuple(MarkovChain(one) for one in model.diagnostics.get("cover", {}).get("chains", ()))
+def _slots(option: str, length_us: int, interval_us: int) -> int:
+    if length_us % interval_us:
+        raise CommandError(
+            f"{option} is {format_duration(length_us)}, which is no whole number of slots of "
+            f"{format_duration(interval_us)}: give a multiple"
+        )
+    return length_us // interval_us
 
 
-def lifetime(subject: Subject, text: str, purpose: Purpose) -> Lifetime:
+def lifetime(subject: Subject, length_us: int) -> Lifetime:
     """What a finite life takes.
 
     Raises:
         CommandError: It is shorter than a window, or the model keeps no chains.
     """
-    slots = _slots("--lifetime", text, subject.interval_us)
+    purpose, text = subject.purpose, format_duration(length_us)
+    slots = _slots("--lifetime", length_us, subject.interval_us)
     if slots < purpose.window:
-        window = format_duration(purpose.window * subject.interval_us)
+        window = subject.duration(purpose.window)
         raise CommandError(f"--lifetime is {text}, shorter than a window of {window}: give a longer one, or --window")
-    if not subject.chains:
+    chains = tuple(map(MarkovChain, subject.model.diagnostics.get("cover", {}).get("chains", ())))
+    if not chains:
         raise CommandError(
             "--lifetime needs the chains of the history's series, and this model keeps none: fit one of at most 200 "
             "series and 12 states with --belief level or series, without --regimes"
         )
     with working("following a mixture of the history's chains"):
-        proved, least = lifetime_sigma(subject.chains, slots, purpose.epsilon)
-    return Lifetime(text, slots, purpose.epsilon, proved, least)
+        return Lifetime(text, slots, purpose.epsilon, *lifetime_sigma(chains, slots, purpose.epsilon))
 
 
-def show(
-    console: Console, subject: Subject, found: Utility, life: Lifetime | None = None, *, every: bool = False
-) -> None:
+def show(console: Console, subject: Subject, found: Utility, life: Lifetime | None, *, every: bool) -> None:
     """Print a plan, or with every epsilon and what each mechanism assumes."""
-    purpose, chosen = found.purpose, found.chosen
+    purpose, chosen, wanted = found.purpose, found.chosen, f"an error of {percent(found.purpose.error)}"
     heading(console, f"{subject.name}: nothing was read, nothing is charged")
     facts(console, [*_asked_for(subject, found), *(("", one) for one in subject.notes)])
     if subject.stand_in:
         lines(console, subject.stand_in[: None if every else 1])
-    heading(console, f"Mechanisms; window, in slots, and group: the smallest for {_wanted(purpose)}")
+    heading(console, f"Mechanisms; window, in slots, and group: the smallest for {wanted}")
     _print(console, mechanism_table(found))
     if any(not one.hides_neighbours for one in found.mechanisms):
         notes(console, ["* hides a slot alone, and what its neighbours show of it stays"])
@@ -266,30 +268,35 @@ def show(
         notes(console, [f"the settings name {subject.mechanism}; below is {chosen.name}, or give --mechanism"])
     if every:
         heading(console, "What each assumes and does not protect")
-        notes(
-            console,
-            [
-                *(f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms),
-                *(f"{one.method}: does not apply: {_as_settings_name(one.reason)}" for one in found.others),
-            ],
-        )
+        assumed = (f"{one.name}: {'; '.join(one.assumes)}; not protected: {one.leaves}" for one in found.mechanisms)
+        others = (f"{one.method}: does not apply: {_in_settings(one.reason)}" for one in found.others)
+        notes(console, [*assumed, *others])
     heading(console, f"Error of a count by {chosen.name}, of an evenly filled bin")
-    tables = error_tables(found.table, _windows(subject, found))
+    tables = error_tables(found.table, [subject.duration(slots) for slots in found.table.windows])
     own = [text for text, epsilon in zip(tables, found.table.epsilons, strict=True) if epsilon == purpose.epsilon]
     _print(console, "\n\n".join(tables if every or not own else own))
     heading(console, "What it means")
-    means = _meaning(subject, found)
-    means = means if every else [one for one in means if one[0] not in ("", "per window")]
-    facts(console, [*means, *([] if life is None else [("lifetime", life.text)])])
+    facts(console, [*_meaning(subject, found, wanted, every=every), *([("lifetime", life.text)] if life else [])])
+
+
+def _print(console: Console, text: str) -> None:
+    for line in text.splitlines():
+        console.print(f"  {line}".rstrip(), soft_wrap=True)
+
+
+def _in_settings(text: str) -> str:
+    """A text with the mechanisms as settings name them; the library's functions have underscores instead."""
+    for name in METHODS:
+        text = text.replace(name.replace("-", "_"), name)
+    return text
 
 
 def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     purpose = found.purpose
     shared, classes = purpose.shared, f"the smallest class of slots has {percent(purpose.class_share)} of a window"
     text = (
-        f"windows of {plural(purpose.window, 'slot')} ({format_duration(purpose.window * subject.interval_us)}), "
-        f"{purpose.group:,} series in the smallest group, "
-        f"{plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
+        f"windows of {plural(purpose.window, 'slot')} ({subject.duration(purpose.window)}), {purpose.group:,} series "
+        f"in the smallest group, {plural(found.bins, 'bin')}, epsilon {purpose.epsilon:g} for "
         f"{'everything' if purpose.guarantee == 'stream' else 'each window'}"
     )
     return [
@@ -300,145 +307,32 @@ def _asked_for(subject: Subject, found: Utility) -> list[tuple[str, str]]:
     ]
 
 
-def _meaning(subject: Subject, found: Utility) -> list[tuple[str, str]]:
-    purpose = found.purpose
-    epsilon = (
-        f"{_wanted(purpose)} takes epsilon {found.epsilon_for_error:g}"
-        if found.epsilon_for_error is not None
-        else f"no epsilon is known to give {_wanted(purpose)}"
-    )
-    lengths = [f"{_event(slots, subject)} within {within:g}" for within, slots in found.events if slots != 0]
+def _meaning(subject: Subject, found: Utility, wanted: str, *, every: bool) -> list[tuple[str, str]]:
+    epsilon = found.epsilon_for_error
+    error = f"no epsilon is known to give {wanted}" if epsilon is None else f"{wanted} takes epsilon {epsilon:g}"
+    single = f"noise for single readings, differential privacy of each window: {found.per_window}"
+    lengths = [f"{_event(subject, slots)} within {within:g}" for within, slots in found.events if slots != 0]
     loss = (
         f"everything published tells someone who knows a series' habits at most {rounded_up(found.loss, 4)} about one "
         "slot, for ever; habits are not hidden (--lifetime says what hides them for a time)"
+        if math.isfinite(found.loss)
+        else "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
     )
-    if math.isinf(found.loss):
-        loss = "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
+    guesses = [
+        f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}"
+        for one in found.odds[1:]
+    ]
     return [
-        ("for the error", epsilon),
+        ("for the error", error),
         ("loss", loss),
         ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
         ("odds", odds(found.loss)),
-        ("", f"this loss: {found.odds[0]}"),
-        *(
-            ("", f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}")
-            for one in found.odds[1:]
-        ),
-        ("per window", f"noise for single readings, differential privacy of each window: {found.per_window}"),
+        *([("", one) for one in (f"this loss: {found.odds[0]}", *guesses)] if every else []),
+        *([("per window", single)] if every else []),
     ]
 
 
-def _print(console: Console, text: str) -> None:
-    for line in text.splitlines():
-        console.print(f"  {line}".rstrip(), soft_wrap=True)
-
-
-def _wanted(purpose: Purpose) -> str:
-    return f"an error of {percent(purpose.error)}"
-
-
-def _as_settings_name(text: str) -> str:
-    """A text with the mechanisms as settings name them; the library's functions have underscores instead."""
-    for name in METHODS:
-        text = text.replace(name.replace("-", "_"), name)
-    return text
-
-
-def _windows(subject: Subject, found: Utility) -> list[str]:
-    """The windows of the table, as settings have them."""
-    return [format_duration(slots * subject.interval_us) for slots in found.table.windows]
-
-
-def _event(slots: int | None, subject: Subject) -> str:
+def _event(subject: Subject, slots: int | None) -> str:
     if slots is None:
         return "of any length"
     return f"up to {plural(slots, 'slot')} ({said_duration(slots * subject.interval_us)})"
-
-
-def _purpose(options: Options, interval_us: int, **known: Any) -> Purpose:
-    """The purpose of the settings with what the command line changes."""
-    if options.mechanism is not None and options.mechanism not in METHODS:
-        raise CommandError(f"--mechanism is {options.mechanism!r:.40}, but must be one of {', '.join(METHODS)}")
-    if options.mechanism is not None and known.get("guarantee") != "window" and not METHODS[options.mechanism].endless:
-        raise CommandError(
-            f"--mechanism is {options.mechanism}, which has no bound for an endless stream: plan another one, or "
-            "settings that say privacy.guarantee: window"
-        )
-    known |= {
-        name: value
-        for name, value in (("group", options.group), ("epsilon", options.epsilon), ("mechanism", options.mechanism))
-        if value is not None
-    }
-    try:
-        return Purpose(
-            **known,
-            error=_share("--error", options.error),
-            windows=tuple(_slots("--windows", one, interval_us) for one in _listed(options.windows)),
-            groups=tuple(_whole("--groups", one) for one in _listed(options.groups)),
-            epsilons=tuple(_number("--epsilons", one) for one in _listed(options.epsilons)),
-        )
-    except ValueError as error:
-        raise CommandError(str(error)) from None
-
-
-def _listed(text: str | None) -> Sequence[str]:
-    return () if text is None else [one.strip() for one in text.split(",")]
-
-
-def _slots(option: str, text: str, interval_us: int) -> int:
-    try:
-        length = parse_duration(text)
-    except ValueError as error:
-        raise CommandError(f"{option}: {error}") from None
-    if length % interval_us:
-        raise CommandError(
-            f"{option} is {text}, which is no whole number of slots of {format_duration(interval_us)}: give a multiple"
-        )
-    return length // interval_us
-
-
-def _share(option: str, text: str) -> float:
-    """``5%``, ``5 %`` or ``0.05``."""
-    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,9})?|\.\d{1,9})\s*(%?)\s*", text)
-    share = 0.0 if match is None else float(match[1]) / (100 if match[2] else 1)
-    if not share > 0:
-        raise CommandError(f"{option} is {text!r:.40}, but must be a share above 0: write for example 5% or 0.05")
-    if match is not None and not match[2] and share > 1:
-        said = match[1]
-        raise CommandError(f"{option} is {said}, which would be {100 * share:g}%: write {said}%, or {100 * share:g}%")
-    return share
-
-
-def _whole(option: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text) or not int(text):
-        raise CommandError(f"{option} has {text!r:.40}, but must be whole numbers with commas, for example 1,30,100")
-    return int(text)
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(
-            f"{option} has {text!r:.40}, but must be numbers with commas between them, for example 0.5,1,2"
-        ) from None
-
-
-def _check_written(settings: Path | None, model: Path | None, picture: Path | None) -> None:
-    """Check that a picture can be made, and that nothing is written over what is read."""
-    if picture is None:
-        return
-    if picture.suffix.lower() != ".svg":
-        raise CommandError(f"--picture is {picture}, but must end with .svg: name such a file")
-    read: list[JobPath | Path] = [] if model is None else [model]
-    if settings is not None and model is None:
-        read = [settings, *job_paths(read_settings(settings))]
-    check_output(picture, read, "the picture (--picture)", _PICTURE)
-
-
-def _draw(path: Path, subject: Subject, found: Utility) -> None:
-    from ..report.figures import errors  # noqa: PLC0415 - figures take the ledger, which a plan is without
-
-    made = errors(found.table, lambda slots: format_duration(slots * subject.interval_us), found.purpose.error)
-    with writing(path), whole_file(path) as part:
-        part.write_text(made.file(), encoding="utf-8")

@@ -110,9 +110,9 @@ def test_the_picture_is_the_table_of_errors(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ((), "either a settings file or --model"),
-        (("settings.yaml", "--error", "5"), "--error is 5, which would be 500%"),
+        (("settings.yaml", "--error", "5"), "'--error': 5 would be 500%"),
         (("settings.yaml", "--window", "45min"), "--window is 45min"),
-        (("settings.yaml", "--groups", "1,x"), "--groups has 'x'"),
+        (("settings.yaml", "--groups", "1,x"), "'--groups': 'x' is no whole number"),
         (("settings.yaml", "--epsilon", "nan"), "epsilon is nan"),
         (("settings.yaml", "--mechanism", "magic"), "--mechanism is 'magic'"),
         (("--model", "model.json", "--mechanism", "group-dp"), "group-dp"),
