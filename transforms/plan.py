@@ -30,7 +30,6 @@ from ..privacy.mechanisms.histogram import (
     FixedTotalHistogram,
     HistogramMechanism,
     LaplaceHistogram,
-    by_class,
     noisy_histogram,
 )
 from ..privacy.models.belief import Belief
@@ -279,7 +278,7 @@ class Plan:
     @property
     def noisy(self) -> HistogramMechanism:
         """The mechanism that makes noisy counts: it keeps totals where, and only where, they are public."""
-        return by_class(noisy_histogram(self.noise_law, self.histogram.size, self.scale), len(self.classes))
+        return noisy_histogram(self.noise_law, self.histogram.size, self.scale, len(self.classes))
 
     def histogram_of(self, registration: Registration, slots: int) -> HistogramMechanism:
         """The mechanism of a query of record, by the law and the scale that are on record with it.
@@ -291,7 +290,7 @@ class Plan:
         query = registration.query.of_length(slots)
         number, bins = len(classes_of(registration)), bins_of(registration).size
         if self.noise == "none":
-            return by_class(ExactHistogram(bins), number)
+            return ExactHistogram(bins, classes=number)
         if query.noise_law == FixedTotalHistogram.name and not total_is_public(registration):
             raise StoreConflict(
                 f"query {query.name!r}: noise_law is {query.noise_law}, which publishes totals, and under the rule "
@@ -299,7 +298,7 @@ class Plan:
                 "`quiltstream ledger verify`"
             )
         try:
-            return by_class(noisy_histogram(query.noise_law, bins, query.scale), number)
+            return noisy_histogram(query.noise_law, bins, query.scale, number)
         except ValueError as error:
             raise StoreConflict(f"query {query.name!r}: {error}") from None
 

@@ -14,7 +14,6 @@ from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .discrete_laplace import DiscreteLaplace as DiscreteLaplace
-    from .histogram import LaplaceCount as LaplaceCount
     from .histogram import LaplaceHistogram as LaplaceHistogram
     from .histogram import project_to_total as project_to_total
     from .sampling import EntropyError as EntropyError

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
+import numpy as np
 import pytest
 
 from quiltstream.privacy import Ledger, MarkovChain
-from quiltstream.privacy.mechanisms.histogram import (
-    ClassHistogram,
-    FixedTotalHistogram,
-    HistogramMechanism,
-    LaplaceHistogram,
-)
+from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, HistogramMechanism, LaplaceHistogram
 
 SCALE = Fraction(4)
 PARTS = [LaplaceHistogram(2, SCALE), FixedTotalHistogram(2, SCALE)]
@@ -50,10 +48,13 @@ def test_two_histories_that_differ_in_one_slot_differ_by_two_over_the_scale(each
                 assert (first is None) == (second is None)  # each class keeps its total
                 if first is not None and second is not None:
                     most = max(most, first - second)
-    mechanism = ClassHistogram(each, 2)
+    mechanism = replace(each, classes=2)
     assert most == pytest.approx(2 / float(SCALE))
     assert most <= mechanism.epsilon_dp * (1 + 1e-12)
     assert mechanism.epsilon_dp == each.epsilon_dp
+    counts = np.arange(8).reshape(2, 4)
+    apart = each.randomise(counts.reshape(4, 2), Random(3).randbytes)
+    assert np.array_equal(mechanism.randomise(counts, Random(3).randbytes), apart.reshape(2, 4))
 
 
 @pytest.mark.night
@@ -63,7 +64,7 @@ def test_the_loss_on_a_chain_by_enumeration_is_at_most_that_of_one_histogram(cla
     chain = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
     each = FixedTotalHistogram(2, SCALE)
     ledger = Ledger(chain)
-    ledger.charge(0, 4, ClassHistogram(each, 2).epsilon_dp)
+    ledger.charge(0, 4, replace(each, classes=2).epsilon_dp)
     start, step = (0.8, 0.2), ((0.9, 0.1), (0.4, 0.6))
     paths = list(itertools.product((0, 1), repeat=4))
     prior = {p: start[p[0]] * math.prod(step[a][b] for a, b in itertools.pairwise(p)) for p in paths}
