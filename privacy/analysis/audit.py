@@ -49,10 +49,6 @@ MAX_SEQUENCES = 2**20
 MAX_WORK = 2**37
 """The most products of an output, a sequence, a slot and a state that are added up: about half a minute."""
 
-_SENSITIVITY = {"histogram": 2, "count": 1, "transitions": 4}
-_BLOCK = 2**21  # likelihoods held at once
-_SAFE = 600.0  # exponents that far below the largest one are far from the smallest double
-
 IntArray = npt.NDArray[np.int64]
 
 
@@ -94,7 +90,8 @@ class AuditRelease:
     @property
     def epsilon_dp(self) -> float:
         """Loss per slot, L1 sensitivity over scale: 2 for a histogram, 1 for a count, 4 for transitions."""
-        return float_above(_SENSITIVITY[self.statistic] / Fraction(self.scale))
+        sensitivity = {"histogram": 2, "count": 1, "transitions": 4}[self.statistic]
+        return float_above(sensitivity / Fraction(self.scale))
 
     @property
     def charge(self) -> tuple[int, int, float]:
@@ -240,10 +237,11 @@ def _check_scales(given: FloatArray, lattice: Sequence[IntArray], rates: FloatAr
     """Refuse where a product of a likelihood and a probability comes near the smallest double."""
     least = float(given.min(where=np.isfinite(given), initial=0.0))
     spans = np.array([points[-1] - points[0] for points in lattice], dtype=np.float64)
-    if (told := float(spans @ rates) - least) >= _SAFE:
+    # exponents 600 below the largest one are far from the smallest double
+    if (told := float(spans @ rates) - least) >= 600:  # noqa: PLR2004
         raise ValueError(
-            f"releases have likelihoods down to e^-{told:.0f}, but at least e^-{_SAFE:.0f} is added up: give larger "
-            "scales, or a chain without so rare states"
+            f"releases have likelihoods down to e^-{told:.0f}, but at least e^-600 is added up: give larger scales, or "
+            "a chain without so rare states"
         )
 
 
@@ -260,7 +258,7 @@ def _log_likelihoods(
     logs = given.reshape(statistics, secrets)
     possible = np.isfinite(logs).any(axis=0)
     # the trailing coordinates are held in full, the leading ones are gone through
-    room = max(1, _BLOCK // statistics)
+    room = max(1, 2**21 // statistics)  # likelihoods at once
     cut, rows = len(lattice), 1
     while cut > 0 and rows * len(lattice[cut - 1]) <= room:
         cut -= 1

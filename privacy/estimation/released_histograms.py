@@ -78,41 +78,8 @@ from ..mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace
 from ..mechanisms.histogram import project_to_total
 from ..validation import whole
 
-_FINE = 512
-"""Scales up to this keep a lattice of whole numbers."""
-
-_ROUNDING = 1e-9
-"""By how much the sums of a transform may be off; a half-width covers so much more than it must."""
-
-_RAREST = 1e-9
-"""Of what may go wrong less often than that no transform of the law itself tells enough."""
-
-_FINE_WEIGHTED = 32
-"""The same for noise of sum zero under m different weights, over the root of m, at most 16; work grows with both."""
-
-_LEAST = 1e-300
-"""Added to a mean, so that it has a logarithm."""
-
-_AT_ONCE = 2**20
-"""Numbers of a product over exponents and angles."""
-
-_NARROWEST = 1 / 300
-"""Narrower noise is taken as this wide: its moments are larger, and no exponential overflows."""
-
 _TILT = 0.6
 """The largest t of a sum, as a share of the exponents at which moments are finite."""
-
-_SMOOTHING = 150
-"""Chernoff's half-width is so many times c."""
-
-_UNIFORM = 8
-"""Uniform variables that U is the sum of."""
-
-_REST = 1e-3
-"""What the terms left out may be, as a share of what may go wrong."""
-
-_ALIAS = 6.0
-"""exp(-t L) is at most what may go wrong times exp of minus this."""
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -133,10 +100,8 @@ class HistogramNoise:
                 f"noise_law is {self.law!r}, and must be {INDEPENDENT}, {ZERO_SUM} or {NO_NOISE}: a later version may "
                 "know it"
             )
-        if self.law == INDEPENDENT:
-            DiscreteLaplace(self.scale)
-        if self.law == ZERO_SUM:
-            ZeroSumLaplace(self.scale, self.bins)
+        if self.law != NO_NOISE:
+            _law(self)  # which checks scale and bins
 
     def variance(self, weights: Sequence[float]) -> float:
         """Variance of the weighted sum of this noise; one weight for each count."""
@@ -156,8 +121,11 @@ class HistogramNoise:
 @lru_cache(maxsize=256)
 def _variance(noise: HistogramNoise) -> float:
     """Variance of one count."""
-    law = DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
-    return law.std**2
+    return _law(noise).std ** 2
+
+
+def _law(noise: HistogramNoise) -> DiscreteLaplace | ZeroSumLaplace:
+    return DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
 
 
 def std(noises: Sequence[HistogramNoise], weights: Sequence[float]) -> float:
@@ -183,15 +151,13 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
     if std(noises, weights) == 0:
         return 0
     found = frozenset(Counter(noises).items())
-    if any(weight not in {0, 1} for weight in weights):
-        return _weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level)
-    if len(noises) == 1 and sum(weights) == 1:
-        (noise,) = noises
-        law = DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
-        return law.half_width(level)
-    if 1 - level >= _RAREST:
+    whole_numbers = all(weight in {0, 1} for weight in weights)
+    if whole_numbers and len(noises) == 1 and sum(weights) == 1:
+        return _law(noises[0]).half_width(level)
+    if whole_numbers and 1 - level >= 1e-9:  # rarer, no transform of the law itself tells enough  # noqa: PLR2004
         return _whole_half_width(found, int(sum(weights)), level)
-    return math.floor(_weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level))
+    width = _weighted_half_width(frozenset((*one, tuple(weights)) for one in found), level)
+    return math.floor(width) if whole_numbers else width
 
 
 @lru_cache(maxsize=4096)
@@ -211,16 +177,17 @@ def _weighted_half_width(parts: frozenset[tuple[HistogramNoise, int, tuple[float
     tilts = least * np.geomspace(1e-4, 0.999, 128)
     chernoff = (log_moments(tilts) - math.log(miss)) / tilts
     high = float(chernoff.min())
-    t, c = min(_TILT * least, float(tilts[chernoff.argmin()])), high / _SMOOTHING
-    period = (_ALIAS - math.log(miss)) / t
-    top = float(log_moments(np.array([t]))[0]) - math.log(_UNIFORM * math.pi)
-    # h is some two units of 1 / t below Chernoff's
-    cut_at = math.exp(max(0.0, top - t * high + 2 - math.log(_REST * miss)) / _UNIFORM)
-    z = t + 2j * np.pi / period * np.arange(math.ceil(cut_at * _UNIFORM * period / (2 * math.pi * c)) + 1)
-    piece = z * c / _UNIFORM
-    logs = log_moments(z) + _UNIFORM * np.log(np.sinh(piece) / piece) - np.log(z * period)
+    n = 8  # uniform variables that U is the sum of
+    t, c = min(_TILT * least, float(tilts[chernoff.argmin()])), high / 150
+    period = (6 - math.log(miss)) / t  # exp(-t L) is at most what may go wrong times e^-6
+    top = float(log_moments(np.array([t]))[0]) - math.log(n * math.pi)
+    # h is some two units of 1 / t below Chernoff's; the terms left out are a thousandth of what may go wrong
+    cut_at = math.exp(max(0.0, top - t * high + 2 - math.log(1e-3 * miss)) / n)
+    z = t + 2j * np.pi / period * np.arange(math.ceil(cut_at * n * period / (2 * math.pi * c)) + 1)
+    piece = z * c / n
+    logs = log_moments(z) + n * np.log(np.sinh(piece) / piece) - np.log(z * period)
     logs[1:] += math.log(2)
-    rest = top + _UNIFORM * math.log(math.cosh(t * c / _UNIFORM) / cut_at)
+    rest = top + n * math.log(math.cosh(t * c / n) / cut_at)
     low = 0.0
     while high - low > c / 16:
         middle = (low + high) / 2
@@ -243,10 +210,12 @@ class _Sum:
     @classmethod
     def of(cls, noise: HistogramNoise, histograms: int, weights: Sequence[float]) -> _Sum:
         distinct, times = np.unique(np.asarray(weights, dtype=np.float64), return_counts=True)
-        scale, kept = max(_NARROWEST, float(noise.scale)), noise.law == ZERO_SUM
+        # narrower noise is taken as this wide: its moments are larger, and no exponential overflows
+        scale, kept = max(1 / 300, float(noise.scale)), noise.law == ZERO_SUM
         if not kept:
             return cls(distinct, times, histograms, 1 / scale, 0.0, kept)
-        step = max(1, math.ceil(scale / min(16.0, _FINE_WEIGHTED / math.sqrt(len(distinct)))))
+        # work grows with the fineness and with the number of different weights
+        step = max(1, math.ceil(scale / min(16.0, 32 / math.sqrt(len(distinct)))))
         distinct = step * (distinct - (distinct[0] + distinct[-1]) / 2)
         off = 0.0 if step == 1 else float(distinct[-1] - distinct[0])
         return cls(distinct, times, histograms, _coarse_rate(scale, step), off, kept)
@@ -261,7 +230,7 @@ class _Sum:
         share = min(_TILT, float(np.real(z).max() * np.abs(self.weights).max() / self.rate))
         bins = self.times.sum()
         angles = math.ceil(min(38 + 1.3 * bins, 60 + 0.6 * bins) / ((1 - share) * self.rate))
-        rows = max(1, _AT_ONCE // angles)
+        rows = max(1, 2**20 // angles)  # exponents at once
         found = np.concatenate([self._mean(at[row : row + rows], angles) for row in range(0, len(at), rows)])
         return self.histograms * np.log(found / self._mean(np.zeros((1, len(self.weights))), angles))
 
@@ -272,7 +241,7 @@ class _Sum:
             one = np.multiply.outer(np.cosh(at[:, place]), np.cos(u))
             one = one + 1j * np.multiply.outer(np.sinh(at[:, place]), np.sin(u))
             product *= ((1 - r) ** 2 / (1 + r * r - 2 * r * one)) ** times
-        found = product.mean(axis=1) + _LEAST
+        found = product.mean(axis=1) + 1e-300  # so that it has a logarithm
         return found if np.iscomplexobj(at) else np.real(found)
 
 
@@ -283,7 +252,7 @@ def _whole_half_width(noises: frozenset[tuple[HistogramNoise, int]], chosen: int
         noise: n for noise, n in noises if noise.law == INDEPENDENT or (noise.law == ZERO_SUM and chosen < noise.bins)
     }
     widest = max(float(noise.scale) for noise in found)
-    step = max(1, math.ceil(widest / _FINE))
+    step = max(1, math.ceil(widest / 512))
     terms = sum(n * max(chosen, noise.bins - chosen) for noise, n in found.items())
     # beyond so many scales lies less than 1e-10 of any of the laws
     size = 2 ** math.ceil(math.log2(2 * (widest / step * (40 + 9 * math.sqrt(terms)) + 1)))
@@ -293,7 +262,8 @@ def _whole_half_width(noises: frozenset[tuple[HistogramNoise, int]], chosen: int
         product *= _transform(noise, chosen, step, angles, size) ** n
     law = np.fft.irfft(product, size)[: size // 2]
     within = law[0] + 2 * np.concatenate([[0.0], np.cumsum(law[1:])])
-    h = int(np.searchsorted(within, min(level + _ROUNDING, (1 + level) / 2)))
+    # the sums of a transform may be off by 1e-9
+    h = int(np.searchsorted(within, min(level + 1e-9, (1 + level) / 2)))
     return h if step == 1 else step * (h + 1) - 1
 
 

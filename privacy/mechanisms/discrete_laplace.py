@@ -53,17 +53,8 @@ from .sampling import BLOCK, Entropy, EntropyError, Integers, laplace_tables
 LARGEST_SCALE = 2**46
 """The largest scale, and the largest numerator of one, for int64: |noise| stays below 2^57 (see `DiscreteLaplace`)."""
 
-LARGEST_SCALE_DENOMINATOR = 2**62
-"""The largest denominator of a scale; together with the numerator's 36 bits it allows scales down to 2^-26."""
-
-LARGEST_SPREAD = 2**54
-"""The largest product of scale and bins for noise of sum zero (see `ZeroSumLaplace`)."""
-
-_LARGEST = 2**62  # sums of noise stay below it
-
-_NUMERATOR_BITS = 36
-_SENSITIVITY = "a histogram has 2, a count of one state has 1"
-_DIGITS = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)  # exp(-1 / scale) of a tiny scale is far below any float
+_DIGITS = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""exp(-1 / scale) of a tiny scale is far below any float."""
 
 
 def rational_scale(sigma: float, sensitivity: int) -> Fraction:
@@ -77,10 +68,10 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
         ValueError: a value out of range, or a scale beyond the limits of `DiscreteLaplace`.
     """
     multiplier = positive("sigma", sigma, "pass the sigma of a calibration")
-    exact = Fraction(multiplier) * whole("sensitivity", sensitivity, _SENSITIVITY, least=1)
+    exact = Fraction(multiplier) * whole("sensitivity", sensitivity, "a histogram has 2", least=1)
     # 2^35 <= exact * 2^shift < 2^36, by integer arithmetic only
-    shift = _NUMERATOR_BITS - (exact.numerator.bit_length() - exact.denominator.bit_length())
-    while exact * Fraction(2) ** shift >= 2**_NUMERATOR_BITS:
+    shift = 36 - (exact.numerator.bit_length() - exact.denominator.bit_length())
+    while exact * Fraction(2) ** shift >= 2**36:
         shift -= 1
     unit = Fraction(2) ** -shift
     # floor + 2 moves up by more than one unit and by at most two: by 2^-36 to 2 * 2^-35 of the value
@@ -92,7 +83,7 @@ def rational_scale(sigma: float, sensitivity: int) -> Fraction:
 def epsilon_dp_of(scale: Fraction, sensitivity: int) -> float:
     """The loss per slot `sensitivity / scale` of a release (theory section 1), rounded up to a float."""
     _check_scale(scale)
-    return float_above(whole("sensitivity", sensitivity, _SENSITIVITY, least=1) / scale)
+    return float_above(whole("sensitivity", sensitivity, "a histogram has 2", least=1) / scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +123,8 @@ class DiscreteLaplace:
 
     def pmf(self, value: int) -> float:
         """Return P(Z = value)."""
-        value = whole("value", value, "draws lie between these limits", least=-_LARGEST, most=_LARGEST)
-        return math.tanh(0.5 / self._real) * math.exp(-abs(value) / self._real)
+        value = whole("value", value, "draws lie between these limits", least=-(2**62), most=2**62)
+        return math.tanh(0.5 / float(self.scale)) * math.exp(-abs(value) / float(self.scale))
 
     def half_width(self, level: float = 0.95) -> int:
         """Return the smallest integer h with P(|Z| <= h) >= level.
@@ -149,29 +140,19 @@ class DiscreteLaplace:
         if not 0 < share < 1:
             raise ValueError(f"share is {_shown(share)}, but must be strictly between 0 and 1: give Fraction(1, 20)")
         with localcontext(_DIGITS):
-            scale, upper = self._decimal()
-            most = Decimal(share.numerator) / Decimal(share.denominator)
-            # P(|Z| > h) = 2 P(Z >= 0) exp(-(h + 1)/scale)
-            return max(0, math.ceil(scale * (2 * upper / most).ln()) - 1)
+            scale, most = (Decimal(one.numerator) / Decimal(one.denominator) for one in (self.scale, share))
+            # P(|Z| > h) = 2 P(Z >= 0) exp(-(h + 1)/scale), P(Z >= 0) = 1 / (1 + r)
+            return max(0, math.ceil(scale * (2 / (1 + (-1 / scale).exp()) / most).ln()) - 1)
 
     @property
     def std(self) -> float:
         """Standard deviation, sqrt(2 r) / (1 - r) with r = exp(-1 / scale)."""
-        return math.sqrt(2.0) * math.exp(-0.5 / self._real) / -math.expm1(-1.0 / self._real)
+        return math.sqrt(2.0) * math.exp(-0.5 / float(self.scale)) / -math.expm1(-1.0 / float(self.scale))
 
     @property
     def mean_abs(self) -> float:
         """Mean absolute value, 2 r / (1 - r^2) with r = exp(-1 / scale)."""
-        return 2.0 * math.exp(-1.0 / self._real) / -math.expm1(-2.0 / self._real)
-
-    @property
-    def _real(self) -> float:
-        return float(self.scale)
-
-    def _decimal(self) -> tuple[Decimal, Decimal]:
-        """The scale, and P(Z >= 0) = 1 / (1 + r), in the digits of the current context."""
-        scale = Decimal(self.scale.numerator) / Decimal(self.scale.denominator)
-        return scale, 1 / (1 + (-1 / scale).exp())
+        return 2.0 * math.exp(-1.0 / float(self.scale)) / -math.expm1(-2.0 / float(self.scale))
 
 
 def _check_scale(scale: Fraction) -> None:
@@ -179,16 +160,11 @@ def _check_scale(scale: Fraction) -> None:
         raise TypeError(f"scale: {scale!r} is not a Fraction: make one with rational_scale(sigma, sensitivity)")
     if scale <= 0:
         raise ValueError(f"scale: {scale} is not positive: noise needs a positive scale")
-    if scale.numerator > LARGEST_SCALE:
+    if scale.numerator > LARGEST_SCALE or scale.denominator > 2**62:
         raise ValueError(
-            f"scale: {_shown(scale)} has a numerator of {scale.numerator.bit_length()} bits, the limit of 64-bit "
-            f"noise is 2^46 = {LARGEST_SCALE}: choose a larger epsilon or coarser states, and make the scale with "
-            "rational_scale"
-        )
-    if scale.denominator > LARGEST_SCALE_DENOMINATOR:
-        raise ValueError(
-            f"scale: {_shown(scale)} has a denominator of {scale.denominator.bit_length()} bits, the limit is "
-            f"2^62 = {LARGEST_SCALE_DENOMINATOR}: choose a smaller epsilon, and make the scale with rational_scale"
+            f"scale: {_shown(scale)} has a numerator of {scale.numerator.bit_length()} bits and a denominator of "
+            f"{scale.denominator.bit_length()}, the limits of 64-bit noise are 2^46 and 2^62: choose another epsilon "
+            "or coarser states, and make the scale with rational_scale"
         )
 
 
@@ -224,10 +200,10 @@ class ZeroSumLaplace:
     def __post_init__(self) -> None:
         whole("bins", self.bins, "the count of a single bin is the total, and no noise hides a public total", least=2)
         DiscreteLaplace(self.scale)
-        if self.scale * self.bins > LARGEST_SPREAD:
+        if self.scale * self.bins > 2**54:
             raise ValueError(
-                f"scale: {_shown(self.scale)} times {self.bins} bins is above the limit of 64-bit sums, 2^54 = "
-                f"{LARGEST_SPREAD}: choose a larger epsilon or coarser states"
+                f"scale: {_shown(self.scale)} times {self.bins} bins is above 2^54, the limit of 64-bit sums: choose a "
+                "larger epsilon or coarser states"
             )
 
     def draw(self, rows: int, entropy: Entropy | None = None) -> Integers:
@@ -254,7 +230,12 @@ class ZeroSumLaplace:
             last = tops[:, -1] ^ (tops[:, -1] >> 15)
             tops = tops[np.maximum(least, -(least + others)) <= last]
             parts = tables.magnitudes(tops, entropy)
-            _check_sums(parts, self.bins)
+            if parts.size and int(parts.max()) >= 2**62 // self.bins:
+                raise EntropyError(
+                    "noise: a draw is too large for a sum of 64 bits, which happens hardly ever with any data: nothing "
+                    "was released, run again; if it comes back, check the system's random device or choose a smaller "
+                    "scale"
+                )
             found = parts ^ (tops >> 15)
             total = found[:, :-1].sum(axis=1)
             found[:, -1] = -total
@@ -330,12 +311,3 @@ def _powers(base: Decimal, count: int) -> list[Decimal]:
     while len(powers) < count:
         powers.append(powers[-1] * base)
     return powers
-
-
-def _check_sums(parts: Integers, terms: int) -> None:
-    """Stop where a sum of so many terms might not fit."""
-    if parts.size and int(parts.max()) >= _LARGEST // terms:
-        raise EntropyError(
-            "noise: a draw is too large for a sum of 64 bits, which happens hardly ever with any data: nothing was "
-            "released, run again; if it comes back, check the system's random device or choose a smaller scale"
-        )

@@ -43,12 +43,8 @@ Entropy = Callable[[int], bytes] | None
 BLOCK = 2**16
 """Draws at once: enough to spread the cost of a numpy call, few enough for the caches."""
 
-_DIGIT_BITS = 10  # of all digits but the last
-_WORD = 64
-_LONGEST = 1024  # bits of a number, so that none is as rare as 2^-1024
-_FAR = 711  # scales: a first digit as large is rarer than 2^-1024
-_OPEN = -(2**15)  # in a table: the first 16 bits do not decide
-_ROUNDED = 30  # decimal digits: see `Inversion.threshold`
+_OPEN = -(2**15)
+"""In a table: the first 16 bits do not decide."""
 
 
 class EntropyError(QuiltstreamError, RuntimeError):
@@ -85,7 +81,7 @@ class Inversion:
             cumulative: P(X <= value), for a value and the decimal digits of the current context; irrational.
         """
         self._values, self._cumulative, self._least = values, cumulative, near.start
-        self._thresholds = np.array([self.threshold(value, _WORD) for value in near], dtype=np.uint64)
+        self._thresholds = np.array([self.threshold(value, 64) for value in near], dtype=np.uint64)
         cells = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
         below = np.searchsorted(self._thresholds, cells)
         ended = np.searchsorted(self._thresholds, cells | np.uint64(2**48 - 1), side="right")
@@ -97,9 +93,7 @@ class Inversion:
         drawn = self._guide[first]
         still = np.flatnonzero(drawn == _OPEN)
         if still.size:
-            longer = first[still].astype(np.uint64) << np.uint64(48) | words(entropy, _WORD, still.size) >> np.uint64(
-                16
-            )
+            longer = first[still].astype(np.uint64) << np.uint64(48) | words(entropy, 64, still.size) >> np.uint64(16)
             below = np.searchsorted(self._thresholds, longer)
             drawn[still] = below + self._least
             for lane in np.flatnonzero(below != np.searchsorted(self._thresholds, longer, side="right")).tolist():
@@ -108,14 +102,14 @@ class Inversion:
 
     def _refined(self, word: int, entropy: Entropy) -> int:
         """Decide a word of 64 bits that equals the first bits of a threshold, by 64 more at a time."""
-        bits = _WORD
+        bits = 64
         while True:
-            word, bits = word << _WORD | int(words(entropy, _WORD, 1)[0]), bits + _WORD
+            word, bits = word << 64 | int(words(entropy, 64, 1)[0]), bits + 64
             threshold = partial(self.threshold, bits=bits)
             place = bisect_left(self._values, word, key=threshold)
             if place == bisect_right(self._values, word, key=threshold):
                 return self._values.start + place
-            if bits >= _LONGEST:
+            if bits >= 1024:  # noqa: PLR2004 - so that no number is as rare as 2^-1024
                 raise EntropyError(
                     f"entropy: {bits} bits are those of one number, which no fair source gives; nothing was "
                     "released: check the system's random device"
@@ -128,10 +122,10 @@ class Inversion:
         by (1 + x) exp(-x) units of the last digit, its power n by n times that, n < 2^16, and 1 - r^b, by which a
         digit's sums are divided, is at least 2^-37 at the largest scale.
         """
-        digits = bits // 3 + 2 * _ROUNDED
+        digits = bits // 3 + 60
         while True:
             with localcontext(_context(digits)):
-                found, error = self._cumulative(value, digits), Decimal(1).scaleb(_ROUNDED - digits)
+                found, error = self._cumulative(value, digits), Decimal(1).scaleb(30 - digits)
                 least, most = (int((found + off) * 2**bits) for off in (-error, error))
             # no distribution function here is ever 0 or 1
             least, most = max(least, 0), min(most, 2**bits - 1)
@@ -164,11 +158,11 @@ def laplace_tables(scale: Fraction) -> LaplaceTables:
     """The tables of a scale, of which the first digit has a scale of 16 to 32, or a smaller one where it is alone."""
     rate, low = 1 / scale, max(0, math.floor(scale).bit_length() - 5)
     lower: list[tuple[int, Inversion]] = []
-    for done in range(0, low, _DIGIT_BITS):
-        bits = min(_DIGIT_BITS, low - done)
+    for done in range(0, low, 10):  # 10 bits of all digits but the last
+        bits = min(10, low - done)
         values = range(2**bits - 1)
         lower.append((bits, Inversion(values, values, partial(_below, rate * 2**done, 2**bits))))
-    near, far = (math.ceil(scales * scale / 2**low) + 1 for scales in (45, _FAR))  # exp(-45) < 2^-64
+    near, far = (math.ceil(scales * scale / 2**low) + 1 for scales in (45, 711))  # exp(-45) < 2^-64, exp(-711) 2^-1024
     top = Inversion(range(-far, far), range(-near, near), partial(_signed, rate, rate * 2**low))
     return LaplaceTables(top, tuple(reversed(lower)))
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .adversaries import adversary_epsilon as adversary_epsilon
     from .curves import InfluenceCurve as InfluenceCurve
     from .curves import binary_curve as binary_curve
-    from .curves import composed_points as composed_points
     from .curves import gaussian_curve as gaussian_curve
     from .curves import table_curve as table_curve
     from .exponential import ExponentialTopK as ExponentialTopK

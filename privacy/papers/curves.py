@@ -53,17 +53,6 @@ from ..models.markov_chain import ChainError, FloatArray, frozen
 from ..quilts.influence import SidedInfluence, sided_influence
 from ..validation import number, numbers, positive, whole
 
-#: Pairs times lags squared of the tables that a curve is read off, at most.
-_MAX_WORK = 2**28
-_MOST_COORDINATES = 2**14
-"""Of a Gaussian series: its kernel matrix then takes 2 GB."""
-
-#: Condition of a kernel matrix up to which double precision carries it.
-_WORST_CONDITION = 1e10
-
-#: How far 2 gamma / delta may miss a whole number by rounding.
-_WHOLE = 1e-9
-
 
 @dataclass(frozen=True, eq=False)
 class InfluenceCurve:
@@ -144,14 +133,9 @@ class InfluenceCurve:
 
         The sum of eps_l = b_l eps_dp,l + a(b_l), less the sum of a_l, plus the largest a_l: the influence counts once.
         """
-        return composed_points([(self.best(one, length), one) for one in releases])
-
-
-def composed_points(points: Sequence[tuple[tuple[int, float], float]]) -> float:
-    """[BHGKM] Theorem 6.2 for points ((b_l, a(b_l)), eps_dp,l) of one curve."""
-    if not points:
-        raise ValueError("points: there is no release to compose: give at least one")
-    return math.fsum(slots * loss for (slots, _), loss in points) + max(influence for (_, influence), _ in points)
+        points = [(self.best(one, length), one) for one in releases]
+        inside = math.fsum(slots * loss for (slots, _), loss in points)
+        return inside + max((influence for (_, influence), _ in points), default=0.0)
 
 
 def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> InfluenceCurve:
@@ -169,7 +153,7 @@ def table_curve(belief: Belief | SidedInfluence, size: int | None = None) -> Inf
     tables = belief if isinstance(belief, SidedInfluence) else sided_influence(belief)
     if not len(tables.left) or not tables.reach:
         return InfluenceCurve(np.zeros(size or 1), tables.basis)
-    lags = min(tables.reach, max(1, math.isqrt(_MAX_WORK // len(tables.left))), size or tables.reach)
+    lags = min(tables.reach, max(1, math.isqrt(2**28 // len(tables.left))), size or tables.reach)
     values = np.full(2 * lags - 1, np.inf)
     left, right = tables.left[:, :lags], tables.right[:, :lags]
     for lag in range(lags):
@@ -211,7 +195,7 @@ def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
     for name, value in (("p", p), ("q", q)):
         if not 0 <= number(name, value, "give the probability to stay") < 1:
             raise ChainError(f"{name} is {value!r}, but must be in [0, 1): a state that is never left does not mix")
-    size = whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
+    size = whole("size", size, "give the largest b", least=1, most=2**28)
     factor = p + q - 1
     if factor == -1:
         raise ChainError("p and q are 0: the chain is periodic and never mixes; make a state keep some weight")
@@ -264,22 +248,22 @@ def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: 
         ValueError: If an argument is out of range, the regions do not tile the range, or the kernel matrix is too ill
             conditioned for double precision.
     """
-    length = whole("length", length, "give the number of coordinates", least=1, most=_MOST_COORDINATES)
+    # the kernel matrix of 2^14 coordinates takes 2 GB
+    length = whole("length", length, "give the number of coordinates", least=1, most=2**14)
     scale = positive("scale", scale, "give l of the kernel")
     gamma = positive("gamma", gamma, "give the largest absolute value")
     delta = positive("delta", delta, "give the width of a region")
     count = round(2 * gamma / delta)
-    if not 1 <= count <= _MOST_COORDINATES or abs(count * delta - 2 * gamma) > _WHOLE * gamma:
+    if not 1 <= count <= 2**14 or abs(count * delta - 2 * gamma) > 1e-9 * gamma:
         raise ValueError(
-            f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions, at most "
-            f"{_MOST_COORDINATES}"
+            f"delta is {delta!r}, but 2 gamma = {2 * gamma!r} must be a whole number of regions, at most 2^14"
         )
-    size = length if size is None else whole("size", size, "give the largest b", least=1, most=_MAX_WORK)
+    size = length if size is None else whole("size", size, "give the largest b", least=1, most=2**28)
     edges = np.linspace(-gamma, gamma, count + 1)
     positions = np.arange(length)
     matrix = np.exp(-(np.subtract.outer(positions, positions) ** 2) / scale)
     # the eigenvalues of a part lie between those of the whole, so no part is conditioned worse
-    if np.linalg.cond(matrix) > _WORST_CONDITION:
+    if np.linalg.cond(matrix) > 1e10:  # noqa: PLR2004 - what double precision carries
         raise ValueError(
             f"scale is {scale!r}: the kernel matrix of {length} coordinates is too ill conditioned for double "
             "precision: use a smaller scale, or fewer coordinates further apart"
@@ -311,7 +295,7 @@ def _conditional(matrix: FloatArray, node: int, first: int, slots: int, gamma: f
     far = np.delete(np.arange(len(matrix)), np.s_[first : first + slots])
     column = matrix[far, node]
     weights = np.linalg.solve(matrix[np.ix_(far, far)], column)
-    variance = max(1 - float(column @ weights), 1 / _WORST_CONDITION)
+    variance = max(1 - float(column @ weights), 1e-10)
     return gamma * float(np.abs(weights).sum()), math.sqrt(variance)
 
 

@@ -5,13 +5,10 @@
 >>> mechanism = ExponentialTopK(bins=4, choose=2, epsilon=Fraction(1, 2))
 >>> mechanism.select(np.array([[30, 900, 5, 400]])).tolist()  # 900 and 400 stand out by far: certain up to 1e-20
 [[1, 3]]
->>> mechanism.shortfall(0.95)
-36
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -19,10 +16,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..mechanisms.discrete_laplace import LARGEST_SCALE, checked_level
+from ..mechanisms.discrete_laplace import LARGEST_SCALE
 from ..mechanisms.histogram import checked_counts
 from ..mechanisms.sampling import Entropy, laplace_tables, words
-from ..validation import float_above, positive, whole
+from ..validation import float_above, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +56,15 @@ class ExponentialTopK:
         if self.choose > self.bins:
             raise ValueError(f"choose is {self.choose}, but there are {self.bins} bins: name at most that many")
         if not isinstance(self.epsilon, Fraction):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise TypeError(f"epsilon: {self.epsilon!r} is not a Fraction: use from_sigma, or give Fraction(1, 2)")
+            raise TypeError(f"epsilon: {self.epsilon!r} is not a Fraction: give for example Fraction(1, 2)")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon is {self.epsilon}, but must be above 0: give the loss you accept")
         if max(self._rate.numerator, self._rate.denominator) > LARGEST_SCALE:
             raise ValueError(
                 f"epsilon: epsilon / (2 choose) has parts of {self._rate.numerator.bit_length()} and "
                 f"{self._rate.denominator.bit_length()} bits, the limit of exact draws is 2^46: "
-                "give a rounder fraction, or use from_sigma"
+                "give a rounder fraction"
             )
-
-    @classmethod
-    def from_sigma(cls, bins: int, choose: int, sigma: float) -> ExponentialTopK:
-        """Make the mechanism for the sigma of a calibration: the largest epsilon on the grid, at most 1 / sigma.
-
-        Raises:
-            ValueError: A value out of range, or a sigma for which epsilon / (2 K) is below 2^-46.
-        """
-        draws = 2 * whole("choose", choose, "give the number of bins to name", least=1)
-        exact = 1 / (draws * Fraction(positive("sigma", sigma, "pass the sigma of a calibration")))
-        # the finest power of two that keeps both parts within the limit
-        room = LARGEST_SCALE.bit_length() - 1
-        grid = Fraction(2) ** (room - (math.ceil(exact) - 1).bit_length())
-        rate = Fraction(math.floor(exact * grid)) / grid
-        if rate == 0:
-            raise ValueError(
-                f"sigma is {sigma!r}, but 1 / (2 choose sigma) must be at least 2^-46: "
-                "use larger windows or groups, which need no finer epsilon"
-            )
-        return cls(bins, choose, rate * draws)
 
     @property
     def epsilon_dp(self) -> float:
@@ -130,15 +107,6 @@ class ExponentialTopK:
         counts = checked_counts(counts, self.bins)
         weights = np.exp(-float(self._rate) * (counts.max(axis=1, keepdims=True) - counts))
         return weights / weights.sum(axis=1, keepdims=True)
-
-    def shortfall(self, level: float = 0.95) -> int:
-        """Return a h such that one draw's count is at least the largest count left minus h with probability `level`.
-
-        A bin that is short by more than h has weight below exp(-rate h) of the fullest, and there are less than k of
-        them: h = log(k / (1 - level)) / rate, rounded up.
-        """
-        level = checked_level(level)
-        return math.ceil(math.log(self.bins / (1 - level)) / float(self._rate))
 
 
 def _pick(gaps: NDArray[np.int64], rate: Fraction, entropy: Entropy) -> NDArray[np.int64]:

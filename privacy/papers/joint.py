@@ -28,9 +28,6 @@ from ..validation import as_array, number, power_exceeds, whole
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
 
-_SIMPLE = 10**6  # the largest denominator of a fraction that a float is taken to stand for
-_ROUNDING = Fraction(1, 2**51)  # how far, relatively, it may be off: its own rounding, and that of a division
-
 Row: TypeAlias = tuple[int, ...]
 Number: TypeAlias = "SupportsFloat | Fraction"
 Query: TypeAlias = "Callable[[Row], Number] | Sequence[Number]"
@@ -146,8 +143,9 @@ def exact_number(name: str, value: Number) -> Fraction:
     found = number(name, value, "give an int, a float or a Fraction")
     if not math.isfinite(found):
         raise ValueError(f"{name} is {found!r}, but must be finite: mend the entry")
-    simple = Fraction(found).limit_denominator(_SIMPLE)
-    return simple if abs(simple - Fraction(found)) <= _ROUNDING * abs(Fraction(found)) else Fraction(repr(found))
+    simple = Fraction(found).limit_denominator(10**6)
+    # its own rounding, and that of a division
+    return simple if abs(simple - Fraction(found)) <= abs(Fraction(found)) / 2**51 else Fraction(repr(found))
 
 
 def exact_distribution(name: str, values: Iterable[Number]) -> tuple[Fraction, ...]:

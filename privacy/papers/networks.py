@@ -30,12 +30,6 @@ from ..models.periodic import SUM_TOLERANCE
 from ..validation import PrivacyError, accepted_loss, numbers, whole
 from .joint import LARGEST_JOINT, JointTable
 
-LARGEST_FACTOR = 2**22
-"""The most entries of a table that elimination may form."""
-
-LARGEST_SEARCH = 2**16
-"""The most quilts that are tried for one variable."""
-
 Names: TypeAlias = tuple[str, ...]
 
 
@@ -179,7 +173,7 @@ def log_marginal(network: BayesianNetwork, names: Sequence[str]) -> FloatArray:
     below the range of floats, while only their ratios decide about influence.
 
     Raises:
-        NetworkError: a variable is unknown, or a table would have more than `LARGEST_FACTOR` entries.
+        NetworkError: a variable is unknown, or a table would have more than 2^22 entries.
     """
     needed = network.ancestors(names)
     with np.errstate(divide="ignore"):
@@ -208,10 +202,10 @@ def log_sum(values: FloatArray) -> FloatArray:
 
 def _multiplied(network: BayesianNetwork, factors: Sequence[Factor], names: Names) -> FloatArray:
     sizes = [network.states(name) for name in names]
-    if math.prod(sizes) > LARGEST_FACTOR:
+    if math.prod(sizes) > 2**22:
         raise NetworkError(
-            f"exact inference needs a table of {math.prod(sizes)} entries, the limit is {LARGEST_FACTOR}: use smaller "
-            "quilts, or a network with fewer states or parents"
+            f"exact inference needs a table of {math.prod(sizes)} entries, the limit is 2^22: use a network with fewer "
+            "states or parents"
         )
     product = np.zeros(sizes)
     for own, values in factors:
@@ -223,43 +217,23 @@ def _multiplied(network: BayesianNetwork, factors: Sequence[Factor], names: Name
 
 @dataclass(frozen=True, slots=True)
 class NetworkQuilt:
-    """A Markov quilt of one variable, and what it gives at one epsilon.
+    """A Markov quilt of one variable, and what it gives at one epsilon."""
 
-    Attributes:
-        nearby: X_N, the variable that is hidden first.
-        quilt: X_Q.
-        remote: X_R, all that d-separation makes independent of the variable given the quilt.
-        influence: max-influence of the quilt; infinite where it can rule a state out.
-        score: card(X_N) / (epsilon - influence); infinite where the influence is not below epsilon.
-    """
-
-    nearby: Names
-    quilt: Names
-    remote: Names
-    influence: float
-    score: float
-
-    @property
-    def node(self) -> str:
-        """The variable that it hides."""
-        return self.nearby[0]
+    nearby: Names  # X_N, the variable that is hidden first
+    quilt: Names  # X_Q
+    remote: Names  # X_R, all that d-separation makes independent of the variable given the quilt
+    influence: float  # max-influence of the quilt; infinite where it can rule a state out
+    score: float  # card(X_N) / (epsilon - influence); infinite where the influence is not below epsilon
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCalibration:
-    """How much noise a query on the network's variables needs.
+    """How much noise a query on the network's variables needs."""
 
-    Attributes:
-        epsilon: the target.
-        sigma: noise scale per unit of L1 sensitivity.
-        quilt: the quilt that decides, that of the variable that needs most noise.
-        member: which network of the class it belongs to, from 0.
-    """
-
-    epsilon: float
-    sigma: float
-    quilt: NetworkQuilt
-    member: int
+    epsilon: float  # the target
+    sigma: float  # noise scale per unit of L1 sensitivity
+    quilt: NetworkQuilt  # the quilt that decides, that of the variable that needs most noise
+    member: int  # which network of the class it belongs to, from 0
 
     @property
     def epsilon_dp(self) -> float:
@@ -284,43 +258,25 @@ def max_influence(network: BayesianNetwork, node: str, quilt: Iterable[str]) -> 
     return max(0.0, float((rows.max(axis=1) - rows.min(axis=1)).max())) if known else 0.0
 
 
-def network_quilts(
-    network: BayesianNetwork,
-    node: str,
-    epsilon: float,
-    quilts: Iterable[Iterable[str]] | None = None,
-    *,
-    size: int | None = None,
-) -> tuple[NetworkQuilt, ...]:
+def network_quilts(network: BayesianNetwork, node: str, epsilon: float) -> tuple[NetworkQuilt, ...]:
     """The quilts of one variable with their influences and scores, the best first.
 
-    Args:
-        network: the network.
-        node: the variable.
-        epsilon: target, finite and at least 2^-46.
-        quilts: the sets X_Q to try; None for all, but those that contain another with the same variables nearby, which
-            tell no less. The empty one is always tried: where it has nothing remote it is group privacy.
-        size: where all are tried, the most variables of one quilt; None for no limit.
+    All but those that contain another with the same variables nearby, which tell no less. The empty one is among them:
+    where it has nothing remote it is group privacy.
 
     Raises:
-        NetworkError: a variable is unknown, a quilt contains the node, or there are too many quilts.
+        NetworkError: the variable is unknown, or there are more than 2^16 sets that could be quilts.
     """
     target = accepted_loss(epsilon)
-    found = [_scored(network, *parts, target) for parts in _candidates(network, node, quilts, size)]
+    found = [_scored(network, *parts, target) for parts in _candidates(network, node)]
     return tuple(sorted(found, key=lambda entry: (entry.score, len(entry.quilt))))
 
 
-def network_mqm(
-    networks: BayesianNetwork | Iterable[BayesianNetwork],
-    epsilon: float,
-    quilts: Mapping[str, Iterable[Iterable[str]]] | None = None,
-    *,
-    size: int | None = None,
-) -> NetworkCalibration:
+def network_mqm(networks: BayesianNetwork | Iterable[BayesianNetwork], epsilon: float) -> NetworkCalibration:
     """The general Markov Quilt Mechanism ([SWC17] Algorithm 2): sigma = max over theta and X_i of the best score.
 
     Every member of the class uses its own best quilts; the guarantee is a statement about each member, so this needs no
-    more noise than one choice of quilts for all of them. Arguments are those of `network_quilts`, the sets by variable.
+    more noise than one choice of quilts for all of them. Errors are those of `network_quilts`.
     """
     target = accepted_loss(epsilon)
     members = [networks] if isinstance(networks, BayesianNetwork) else list(networks)
@@ -329,16 +285,14 @@ def network_mqm(
     found: list[NetworkCalibration] = []
     for member, network in enumerate(members):
         for node in network.names:
-            best = _best(network, node, target, None if quilts is None else quilts.get(node), size)
+            best = _best(network, node, target)
             found.append(NetworkCalibration(target, best.score, best, member))
     return max(found, key=lambda one: one.sigma)
 
 
-def _best(
-    network: BayesianNetwork, node: str, epsilon: float, quilts: Iterable[Iterable[str]] | None, size: int | None
-) -> NetworkQuilt:
+def _best(network: BayesianNetwork, node: str, epsilon: float) -> NetworkQuilt:
     """The quilt of least score; influence is computed only while fewer nearby variables could still win."""
-    first, *rest = sorted(_candidates(network, node, quilts, size), key=lambda parts: len(parts[0]))
+    first, *rest = sorted(_candidates(network, node), key=lambda parts: len(parts[0]))
     best = _scored(network, *first, epsilon)
     for parts in rest:
         if len(parts[0]) / epsilon < best.score:
@@ -346,24 +300,18 @@ def _best(
     return best
 
 
-def _candidates(
-    network: BayesianNetwork, node: str, quilts: Iterable[Iterable[str]] | None, size: int | None
-) -> Iterator[tuple[Names, Names, Names]]:
+def _candidates(network: BayesianNetwork, node: str) -> Iterator[tuple[Names, Names, Names]]:
     """The quilts to try as (nearby with the node first, quilt, remote)."""
     others = [name for name in network.names if name != network.checked(node)]
-    most = len(others) if size is None else min(size, len(others))
-    if quilts is None and (number := sum(math.comb(len(others), count) for count in range(most + 1))) > LARGEST_SEARCH:
-        raise NetworkError(
-            f"variable {node!r} has {number} sets that could be quilts, the limit is {LARGEST_SEARCH}: limit their "
-            "size, or give the quilts"
-        )
-    every = itertools.chain.from_iterable(itertools.combinations(others, count) for count in range(most + 1))
+    if len(others) > 16:  # noqa: PLR2004 - 2^16 sets
+        raise NetworkError(f"variable {node!r} has 2^{len(others)} sets that could be quilts, the limit is 2^16")
     smaller: dict[Names, list[frozenset[str]]] = {}
-    for chosen in every if quilts is None else dict.fromkeys([(), *(tuple(dict.fromkeys(one)) for one in quilts)]):
+    sets = (itertools.combinations(others, count) for count in range(len(others) + 1))
+    for chosen in itertools.chain.from_iterable(sets):
         remote = network.separated_from(node, chosen)
         nearby = (node, *(name for name in others if name not in {*chosen, *remote}))
         rivals = smaller.setdefault(nearby, [])
-        if quilts is not None or not any(rival <= frozenset(chosen) for rival in rivals):
+        if not any(rival <= frozenset(chosen) for rival in rivals):
             rivals.append(frozenset(chosen))
             yield nearby, chosen, remote
 

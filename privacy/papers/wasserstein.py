@@ -40,9 +40,6 @@ from .joint import JointTable, Number, Query, exact_chain, exact_distribution, e
 
 Masses: TypeAlias = Sequence[int] | Sequence[Fraction]
 
-LARGEST_PROGRAMME = 1024
-"""The largest product of states and slots for which the laws of a count are formed."""
-
 
 def wasserstein_infinity(p: Iterable[Number], q: Iterable[Number], support: Iterable[Number]) -> float:
     """W_inf of two laws on a finite support, in the unit of the support, rounded up to a float.
@@ -84,20 +81,12 @@ def _distance(p: Masses, p_support: Masses, q: Masses, q_support: Masses) -> Fra
 
 @dataclass(frozen=True, slots=True)
 class WassersteinDistance:
-    """W of [SWC17] Algorithm 1, and where it is reached.
+    """W of [SWC17] Algorithm 1, and where it is reached; where no pair matters it is 0, and there is no place."""
 
-    Attributes:
-        value: the largest W_inf(P(F | X_i = x), P(F | X_i = x')) over theta, records and pairs, in the unit of the
-            query; 0 where no pair matters, and then there is no place.
-        member: which theta, from 0.
-        node: which record, or slot of a chain, from 1.
-        pair: the two states, x < x'.
-    """
-
-    value: float
-    member: int | None = None
-    node: int | None = None
-    pair: tuple[int, int] | None = None
+    value: float  # largest W_inf(P(F | X_i = x), P(F | X_i = x')) over theta, records and pairs, in the query's unit
+    member: int | None = None  # which theta, from 0
+    node: int | None = None  # which record, or slot of a chain, from 1
+    pair: tuple[int, int] | None = None  # the two states, x < x'
 
 
 def wasserstein_of_table(belief: JointTable | Iterable[JointTable], query: Query) -> WassersteinDistance:
@@ -128,7 +117,7 @@ def wasserstein_of_count(belief: MarkovChain | FiniteClass, state: int, length: 
     Args:
         belief: a chain with a fixed or stationary start, or a finite class of them.
         state: the state that is counted.
-        length: slots of the window, at most `LARGEST_PROGRAMME` / states.
+        length: slots of the window, at most 1024 / states.
 
     Raises:
         ChainError: a chain is meant to be stationary and is reducible.
@@ -138,7 +127,7 @@ def wasserstein_of_count(belief: MarkovChain | FiniteClass, state: int, length: 
     chains = stated_chains(belief, "the law of a count")
     states = chains[0].states
     counted = whole("state", state, "give the state that is counted", least=0, most=states - 1)
-    most = LARGEST_PROGRAMME // states
+    most = 1024 // states
     slots = whole("length", length, "use a shorter window, or a quilt mechanism", least=1, most=most)
     worst = WassersteinDistance(0.0)
     for member, chain in enumerate(chains):

@@ -227,8 +227,8 @@ def test_numbers_that_underflow_keep_their_ratios():
 
 
 def test_the_empty_quilt_covers_independent_variables():
-    entry = network_quilts(COLLIDER, "b", 1.0, quilts=[])[0]
-    assert (entry.quilt, entry.nearby, entry.remote) == ((), ("b", "c", "d"), ("a",))
+    (entry,) = (one for one in network_quilts(COLLIDER, "b", 1.0) if not one.quilt)
+    assert (entry.nearby, entry.remote) == (("b", "c", "d"), ("a",))
     apart = BayesianNetwork({"a": [], "b": []}, {"a": [0.5, 0.5], "b": [0.1, 0.9]})
     assert network_mqm(apart, 2.0).sigma == 0.5
 
