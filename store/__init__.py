@@ -6,8 +6,8 @@
     the facade, the URL, and the plain values that go in and out
 ``log``, ``domain``
     two tables and the chain of their rows; a domain, folded from its rows
-``database``, ``transactions``, ``engines``, ``files``
-    what a process knows; what reads and adds to it; engines and their drivers' errors; the SQLite file
+``database``, ``engines``, ``files``
+    transactions and what a process knows; engines and their drivers' errors; the SQLite file
 ``registration``, ``publishing``, ``changes``
     what writes: a query with its budget and roster, a block with its charge, a belief or a budget that changes
 ``accounts``, ``codec``, ``exports``

@@ -11,11 +11,9 @@ filled in from the environment of the process that connects; what is filled in n
 of ``password_file`` is the password. So a job graph that was written to disk or logged holds no secret. A password
 written into the URL itself works too and is never shown, but it does travel with the job.
 
-One store, one history: a ledger has a random name, its ``store_id``. Once a process knows it, each new connection is
-asked for it before its first statement, and each lock on a domain again. A lock also compares the last sequence number
-of the domain with the highest one that this process has seen: an older copy of a ledger has the same name and a lower
-number. The numbers outlive the connection by which they were seen: a runner that tries a bundle again opens the ledger
-anew.
+One store, one history: a ledger has a random name, its ``store_id``, and an older copy of it has the same name and
+fewer rows. So a process insists on the name that it knows, and on every row that it has seen. What it has seen outlives
+the connection: a runner that tries a bundle again opens the ledger anew.
 
 >>> StoreAddress("postgresql://me:secret@host/db")
 StoreAddress('postgresql+psycopg://me:***@host/db')
@@ -49,11 +47,7 @@ _DRIVERS = {
 _FILE = re.compile(r"sqlite(?:\+pysqlite)?:///(.*)", re.DOTALL)
 _PART = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _EXAMPLES = "sqlite:///ledger.db or postgresql+psycopg://user@host/database?password_file=FILE"
-_PASSWORD_FILE = "password_file"  # noqa: S105 - the name of a parameter
-_SECRET_PARAMETERS = {
-    *("password", "sslpassword", "passfile", "oauth_client_secret"),
-    *("scram_client_key", "scram_server_key"),
-}
+_SECRET = {"password", "sslpassword", "passfile", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,8 +58,10 @@ class StoreAddress:
         url: as given, except that a relative SQLite path is made absolute at once: a ledger that depends on the folder
             a process happens to run in would be a second budget for the same series.
         store_id: random name of the one ledger that may be there; ``None`` while it is not known. It travels to the
-            workers with the URL: a ledger of another name, or none, is an error wherever the address is opened. It is
-            no part of the place: addresses of one place are equal.
+            workers with the URL. It is no part of the place: addresses of one place are equal.
+
+    Raises:
+        SettingsError: the URL cannot be used.
     """
 
     url: str
@@ -73,13 +69,22 @@ class StoreAddress:
 
     def __post_init__(self) -> None:
         parsed = _parsed(self.url)
-        if parsed.drivername == "sqlite":
-            _check_sqlite(parsed)
-            path = parsed.database or ""
-            if not path.startswith("${"):
-                parsed = parsed.set(database=str(Path(path).absolute()))
-        elif parsed.database is None:
-            raise SettingsError(f"ledger: {_shown(parsed)} names no database; write one as in {_EXAMPLES}")
+        path = parsed.database or ""
+        if parsed.drivername != "sqlite":
+            if parsed.database is None:
+                raise SettingsError(f"ledger: {_text(parsed)} names no database; write one as in {_EXAMPLES}")
+        elif path in ("", ":memory:"):
+            raise SettingsError(
+                "ledger: an SQLite database in memory is forgotten with the process, and its budget with it; "
+                "use a file: sqlite:///ledger.db"
+            )
+        elif parsed.host or parsed.query or path.startswith("file:") or "?" in path:
+            raise SettingsError(
+                "ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
+                "four slashes begin an absolute path"
+            )
+        elif not path.startswith("${"):
+            parsed = parsed.set(database=str(Path(path).absolute()))
         object.__setattr__(self, "url", _text(parsed, hide=False))
 
     def pinned(self, store_id: str) -> StoreAddress:
@@ -92,71 +97,59 @@ class StoreAddress:
         return _parsed(self.url).drivername == "sqlite"
 
     def resolve(self) -> URL:
-        """The URL to connect to, filled in from this process's environment and files."""
+        """The URL to connect to, filled in from this process's environment and files.
+
+        Raises:
+            SecretError: a variable is not set, or a password file cannot be read.
+            SettingsError: the password is given twice, or the path is not absolute.
+        """
         from sqlalchemy.engine import URL  # noqa: PLC0415 - see above
 
         parsed = _parsed(self.url)
         values = [one for value in parsed.query.values() for one in ([value] if isinstance(value, str) else value)]
         _check_set(parsed.username, parsed.password, parsed.host, parsed.database, *values)
         query = {
-            name: _filled(value) if isinstance(value, str) else tuple(_filled(one) for one in value)
+            name: _filled(value) if isinstance(value, str) else tuple(map(_filled, value))
             for name, value in parsed.query.items()
         }
         password = None if parsed.password is None else _filled(str(parsed.password))
-        password_file = query.pop(_PASSWORD_FILE, None)
+        password_file = query.pop("password_file", None)
         if password_file is not None:
             if password is not None or not isinstance(password_file, str):
                 raise SettingsError("ledger: give the password once, in the URL or by password_file")
             password = _first_line(Path(password_file))
-        database = _filled(parsed.database or "")
-        if parsed.drivername == "sqlite" and not Path(database).is_absolute():
+        names = {name: _filled(getattr(parsed, name)) for name in ("username", "host", "database")}
+        if parsed.drivername == "sqlite" and not Path(names["database"]).is_absolute():
             raise SettingsError(
                 "ledger: the SQLite path is relative once its ${...} parts are filled in, and would be another file in "
                 "another folder; give an absolute path there"
             )
-        names = {"username": _filled(parsed.username), "host": _filled(parsed.host), "database": database}
         return URL.create(parsed.drivername, **names, password=password, port=parsed.port, query=query)
 
     def check_driver(self) -> None:
-        """Refuse to connect where the database's driver is not installed."""
+        """Refuse to connect where the database's driver is not installed.
+
+        Raises:
+            SettingsError: it is not.
+        """
         if not self.is_sqlite and importlib.util.find_spec("psycopg") is None:
             raise SettingsError(
                 "ledger: PostgreSQL needs the driver psycopg, which is not installed here; "
                 "pip install 'quiltstream[postgres]' on every worker"
             )
 
-    @property
-    def public(self) -> str | None:
-        """The URL with ``${DB_PASSWORD}`` in place of what is secret and written into it; ``None`` where nothing is."""
-        parsed = _parsed(self.url)
-        written = [
-            name
-            for name, value in parsed.query.items()
-            if name.lower() in _SECRET_PARAMETERS and name.lower() != "passfile" and not _PART.search(str(value))
-        ]
-        known = parsed.password is not None and not _PART.search(str(parsed.password))
-        if not (known or written):
-            return None
-        parsed = parsed.set(password="${DB_PASSWORD}") if known else parsed  # noqa: S106 - a variable
-        text = _text(parsed.update_query_dict(dict.fromkeys(written, "${DB_PASSWORD}")), hide=False)
-        return re.sub(r"%24%7B(\w+)%7D", r"${\1}", text)
-
     def __str__(self) -> str:
-        return _shown(_parsed(self.url))
+        return _text(_parsed(self.url))
 
     def __repr__(self) -> str:
         return f"StoreAddress({str(self)!r})"
 
 
-def _shown(parsed: URL) -> str:
-    hidden = {name: "HIDDEN" for name in parsed.query if name.lower() in _SECRET_PARAMETERS}
-    return _text(parsed.update_query_dict(hidden), hide=True)
-
-
-def _text(parsed: URL, *, hide: bool) -> str:
+def _text(parsed: URL, *, hide: bool = True) -> str:
     if parsed.drivername == "sqlite":
         return f"sqlite:///{parsed.database}"
-    return parsed.render_as_string(hide_password=hide)
+    hidden = {name: "HIDDEN" for name in parsed.query if name.lower() in _SECRET} if hide else {}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=hide)
 
 
 def _parsed(text: str) -> URL:
@@ -177,25 +170,11 @@ def _parsed(text: str) -> URL:
             f"ledger: the URL cannot be read; write it like {_EXAMPLES}, with %40 for an @ in a password, "
             f"?port=${{NAME}} for a port from the environment and ?host=A:5432&host=B:5432 for several servers"
         ) from None
-    driver = _DRIVERS.get(parsed.drivername)
-    if driver is None:
+    if parsed.drivername not in _DRIVERS:
         raise SettingsError(
             f"ledger: {parsed.drivername!r} is not a database that a ledger can be kept in; use {_EXAMPLES}"
         )
-    return parsed.set(drivername=driver)
-
-
-def _check_sqlite(parsed: URL) -> None:
-    if parsed.database in (None, "", ":memory:"):
-        raise SettingsError(
-            "ledger: an SQLite database in memory is forgotten with the process, and its budget with it; "
-            "use a file: sqlite:///ledger.db"
-        )
-    if parsed.host or parsed.query or str(parsed.database).startswith("file:") or "?" in str(parsed.database):
-        raise SettingsError(
-            "ledger: an SQLite URL is sqlite:/// and a path, without a host and without parameters; "
-            "four slashes begin an absolute path"
-        )
+    return parsed.set(drivername=_DRIVERS[parsed.drivername])
 
 
 def _filled(text: str | None) -> str:
@@ -206,31 +185,29 @@ def _check_set(*texts: str | None) -> None:
     """See that every variable of some parts of a URL is set."""
     named = dict.fromkeys(name for text in texts for name in _PART.findall(str(text or "")))
     missing = [name for name in named if not os.environ.get(name)]
-    if not missing:
-        return
-    variables, are, them = ("variable", "is", "it") if len(missing) == 1 else ("variables", "are", "them")
-    raise SecretError(
-        f"ledger: the environment {variables} {' and '.join(missing)} {are} not set in this process; set {them} on "
-        "every worker"
-    )
+    if missing:
+        variables, are, them = ("variable", "is", "it") if len(missing) == 1 else ("variables", "are", "them")
+        raise SecretError(
+            f"ledger: the environment {variables} {' and '.join(missing)} {are} not set in this process; set {them} on "
+            "every worker"
+        )
 
 
 def _first_line(path: Path) -> str:
     try:
         lines = read_regular(path, MOST_SECRET_BYTES).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
+        raise SecretError(
             f"ledger: password_file {path} cannot be read ({reason(error)}); it must be on every worker"
         ) from None
     if not lines or not lines[0]:
-        raise SettingsError(f"ledger: password_file {path} has no first line; write the password into it")
+        raise SecretError(f"ledger: password_file {path} has no first line; write the password into it")
     return lines[0]
 
 
 Seen = dict[str, tuple[int, bytes]]
 """By domain, the last row of its log that this process has seen: its number, and the digest of all up to it."""
 
-#: What this process has seen of each ledger, by URL and name of the ledger.
 _SEEN: defaultdict[tuple[str, str], Seen] = defaultdict(dict)
 
 
@@ -253,5 +230,7 @@ def replaced(address: StoreAddress, what: str, known: str | None = None, found: 
         f"ledger {address}: {what}.{ids} The job stops for good before anything more is published, and no ledger is "
         "made: what the known one holds was charged, and would be drawn again. Stop all jobs that use it and put the "
         "ledger back with everything it held; if it is lost for good, `quiltstream run --history-lost` goes on without "
-        "it and marks the account for ever"
+        "it and marks the account for ever",
+        known=known,
+        found=found,
     )

@@ -26,10 +26,10 @@ from ..schemas.model_file import hash_of_series
 from ..schemas.states import StateSpace
 from .accounts import admitted_end, loss_of, loss_of_spans, priced
 from .codec import change_body, now_us, packed, plain, unpacked
+from .database import Writing
 from .domain import Blobs, Domain, Query
 from .errors import BudgetRefused, StoreConflict
 from .specs import BeliefChange, DomainSpec
-from .transactions import Writing
 
 ESTIMATED = "model-estimated"
 LOST = "history-lost"

@@ -16,34 +16,35 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary, finalize
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from ..schemas.settings.base import SettingsError
-from ..schemas.settings.secrets import SecretError
 from . import files
 from .address import Seen, StoreAddress, replaced, seen_of
 from .codec import library_version, now_us
-from .domain import Domain
+from .domain import Blobs, Domain
 from .engines import (
+    LOG,
     NOTHING,
     STOPS,
     WRITES,
+    check_schema,
     explained,
     is_gone,
-    log_opened,
+    new_sqlite_engine,
+    password_of,
     server_engine,
     sqlite_engine,
 )
 from .errors import StoreAway, StoreConflict, StoreDamaged, StoreError, StoreReplaced
-from .log import APPEND, BEGIN, BLOBS, HEAD, LOCKED, ROWS, VERSION, Chain, Root, damaged, digest_of, heads, log
+from .log import APPEND, BEGIN, BLOBS, HEAD, HEADS, LOCKED, MOVE, ROWS, VERSION, Chain, Root, damaged, digest_of, heads
 from .log import metadata as tables
-from .transactions import Look, Writing
 
 #: Blobs read in one statement: SQLite takes at least 999 parameters.
 _MOST_BLOBS = 500
@@ -58,20 +59,17 @@ class Database:
     Attributes:
         address: where the ledger is.
         process: the process it belongs to.
-        users: how many stores share it.
         lock: held by whoever uses it.
     """
 
     def __init__(self, address: StoreAddress, wait: float) -> None:
         self.address = address
         self.process = os.getpid()
-        self.users = 0
         self.lock = threading.RLock()
         self._store_id: str | None = None
         self._chains: dict[str, Chain] = {}
         self._wait = wait
         self._engine: Engine | None = None
-        self._password: str | None = None
         self._file: files.Identity | None = None
         self._path: Path | None = None
         self._busy = False
@@ -93,20 +91,21 @@ class Database:
         """
         with self.lock:
             if not self._ready:
-                before = self._store_id
-                self._store_id = before or expected
+                self._store_id = expected
                 try:
-                    self._make_ready(create=create and self._store_id is None, over=over)
+                    self._make_ready(create=create and expected is None, over=over)
                 except BaseException:
-                    self._store_id = before
+                    self._store_id = None
                     raise
-            found = self._store_id
-            if found is None or expected not in (None, found):
+                self._ready = True
+            found = self._store_id or ""
+            if expected not in (None, found):
                 raise replaced(self.address, "another ledger is there", expected, found)
             return found
 
     def _make_ready(self, *, create: bool, over: bool) -> None:
-        self._prepare(create=create, over=over)
+        if self._engine is None:
+            self._connect(create=create, over=over)
         with self._transaction() as connection:
             there = self._has_tables(connection)
         if not there and not create:
@@ -115,7 +114,7 @@ class Database:
             path, opened = self._path, self._file
             if not over:
                 raise self._replaced("its file holds no tables, and a ledger is never without: it was emptied")
-            self._make(over=lambda: files.identity(path) == opened)
+            self._make(path, over=lambda: files.identity(path) == opened)
         elif not there:
             with self._transaction(writes=True) as connection:
                 self._make_tables(connection)
@@ -125,7 +124,55 @@ class Database:
                 raise damaged("its own row", "was removed")
             self._store_id = self._store_id or str(row.store_id)
             self.chain(connection, "")
-        self._ready = True
+
+    def _connect(self, *, create: bool, over: bool) -> None:
+        self.address.check_driver()
+        url = self.address.resolve()
+        if self.address.is_sqlite:
+            self._engine = self._opened_file(Path(url.database or ""), create=create, over=over)
+        else:
+            self._engine = server_engine(url, self._wait, password_of(self.address, url))
+        finalize(self, self._engine.dispose)
+
+    def _opened_file(self, path: Path, *, create: bool, over: bool) -> Engine:
+        misplaced = files.misplaced(path, files.mounts())
+        if misplaced is not None:
+            raise StoreConflict(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
+        self._path = path
+        try:
+            absent, sign = files.absence(path)
+            if absent:
+                if not create or (sign is not None and not over):
+                    raise self._nothing_there(sign)
+                self._make(path, over=(lambda: files.absence(path)[0]) if over else None)
+            files.check_usable(path)
+        except OSError as error:
+            # what is in the log can be read only where it can be written
+            self._fixed = error.errno == errno.EROFS and not create and files.is_whole(path)
+            if not self._fixed:
+                raise self._unusable(error) from None
+        self._file = files.identity(path)
+        return sqlite_engine(path, self._wait, immutable=self._fixed)
+
+    def _make(self, path: Path, *, over: Callable[[], bool] | None) -> None:
+        """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
+        self.disconnect()
+
+        def fill(temporary: Path) -> None:
+            engine = new_sqlite_engine(temporary)
+            try:
+                with self._explained(), engine.connect() as connection:
+                    with connection.begin():
+                        self._make_tables(connection)
+                    connection.connection.execute("PRAGMA journal_mode=WAL")
+            finally:
+                engine.dispose()
+
+        try:
+            files.make(path, fill, over=over)
+        except OSError as error:
+            raise self._unusable(error) from None
+        self._file = files.identity(path)
 
     def _has_tables(self, connection: Connection) -> bool:
         inspector = sa.inspect(connection)
@@ -137,11 +184,11 @@ class Database:
 
     def _make_tables(self, connection: Connection) -> None:
         """Make the tables where there are none; of two processes that do, one waits for the other."""
-        if connection.dialect.name == "postgresql":
+        if not self.address.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             if self._has_tables(connection):
                 return
-            _check_schema(connection, self.address)
+            check_schema(connection, self.address)
         tables.create_all(connection, checkfirst=False)
         root = Root(secrets.token_hex(16))
         connection.execute(APPEND, [root.add("ledger", {"at": now_us(), "by": library_version()})])
@@ -149,81 +196,12 @@ class Database:
 
     def try_to_make(self) -> None:
         """Make the tables where there are none, and undo it."""
-        if self.address.is_sqlite:
-            self._make(over=lambda: False)
+        if self._path is not None:
+            self._make(self._path, over=lambda: False)
             return
         with self._transaction(writes=True) as connection:
             self._make_tables(connection)
             connection.rollback()
-
-    def _prepare(self, *, create: bool, over: bool) -> None:
-        if self._engine is not None:
-            return
-        self.address.check_driver()
-        url = self.address.resolve()
-        if not self.address.is_sqlite:
-            self._password = _password_in(url)
-            self._engine = server_engine(url, self._wait, self._password_now)
-            return
-        path = self._path = Path(url.database or "")
-        misplaced = files.misplaced(files.target_of(path), files.mounts())
-        if misplaced is not None:
-            raise StoreConflict(f"ledger {self.address}: {misplaced}. Nothing was charged or published")
-        try:
-            absent, sign = files.absence(path)
-            if absent:
-                if not create or (sign is not None and not over):
-                    raise self._nothing_there(sign)
-                self._make(over=(lambda: files.absence(path)[0]) if over else None)
-            files.check_usable(path)
-            self._check_names(path)
-        except OSError as error:
-            # what is in the log can be read only where it can be written
-            self._fixed = error.errno == errno.EROFS and not create and files.is_whole(path)
-            if not self._fixed:
-                raise self._unusable(error) from None
-        self._engine = sqlite_engine(path, self._wait, immutable=self._fixed)
-        self._file = files.identity(path)
-
-    def _password_now(self) -> str | None:
-        """The password as it is now; the one read before while its file is just being replaced."""
-        with suppress(SettingsError, SecretError):
-            self._password = _password_in(self.address.resolve())
-        return self._password
-
-    def _make(self, *, over: Callable[[], bool] | None) -> None:
-        """Make an SQLite ledger where there is none, or in the place of a file that was emptied, if it still is."""
-        path = self._path
-        if path is None:
-            raise StoreConflict(f"ledger {self.address}: only a file is made so")
-        self.disconnect()
-
-        def fill(temporary: Path) -> None:
-            engine = sqlite_engine(temporary, self._wait, new=True)
-            try:
-                with self._explained(), engine.connect() as plain:
-                    connection = plain.execution_options(**{WRITES: True})
-                    with connection.begin():
-                        self._make_tables(connection)
-            finally:
-                engine.dispose()
-
-        try:
-            files.make(path, fill, over=over)
-        except OSError as error:
-            raise self._unusable(error) from None
-        self._file = files.identity(path)
-
-    def _check_names(self, path: Path) -> None:
-        """See that a file has one name alone."""
-        names = path.stat().st_nlink
-        if names > 1:
-            raise StoreConflict(
-                f"ledger {self.address}: its file has {names} names (hard links), and SQLite keeps another log for "
-                "each: what a job charges by one name is missing by the other, and would be drawn again. Stop all jobs "
-                f"that use it, remove the other name (find -inum {path.stat().st_ino}) and keep the one whose log "
-                f"{path.name}-wal is there; copies are made by quiltstream ledger backup"
-            )
 
     # errors
 
@@ -253,9 +231,7 @@ class Database:
 
     def change(self) -> str | None:
         """What happened to the file since it was opened, in words; ``None`` if it is still the one at the address."""
-        if self._file is None or self._path is None:
-            return None
-        return files.change(self._path, self._file)
+        return None if self._file is None or self._path is None else files.change(self._path, self._file)
 
     def _require(self) -> Engine:
         if self._engine is None:
@@ -278,7 +254,7 @@ class Database:
         except BaseException as error:
             known = explained(error, self.address)
             if isinstance(known, StoreAway) and not self.address.is_sqlite:
-                # the address may lead to the primary by now, and an open connection does not
+                # the address may lead to another primary by now, and an open connection does not
                 self.disconnect()
             if self._store_id is not None and is_gone(error):
                 known = self._replaced("its database or its tables are not there any more")
@@ -311,9 +287,9 @@ class Database:
                 yield connection
             # what was committed to a file that is gone meanwhile is on no record that a later job finds
             self._require()
-            opened = log_opened(plain)
-            if opened is not None and files.identity(opened[0]) != opened[1]:
-                raise self._replaced(f"its log {opened[0].name} was moved, removed or replaced while the job ran")
+            written, opened = plain.info.get(LOG, (None, None))
+            if opened is not None and files.identity(written) != opened:
+                raise self._replaced(f"its log {written.name} was moved, removed or replaced while the job ran")
 
     @contextmanager
     def reading(self) -> Generator[Look]:
@@ -328,9 +304,8 @@ class Database:
         It is committed durably, or all undone; what was added to a chain is forgotten then.
         """
         if self._fixed:
-            raise StoreConflict(
-                f"ledger {self.address}: its disk is mounted read-only, so it can be looked at only; {STOPS}"
-            )
+            why = "its disk is mounted read-only, so it can be looked at only"
+            raise StoreConflict(f"ledger {self.address}: {why}; {STOPS}")
         # one lock around all: what is known of a chain is ahead of the record while its rows are not committed
         with self.lock:
             made: Writing | None = None
@@ -341,7 +316,7 @@ class Database:
                     made.flush()
             except BaseException:
                 if made is not None:
-                    made.forget()
+                    made.undo()
                 raise
             made.keep()
 
@@ -349,9 +324,7 @@ class Database:
     def raw_sqlite(self) -> Generator[sqlite3.Connection]:
         """The driver's own connection, outside any transaction, for SQLite's backup and checks."""
         with self._used(), self._explained(), self._require().connect() as connection:
-            raw = connection.connection.driver_connection
-            if not isinstance(raw, sqlite3.Connection):
-                raise StoreConflict(f"ledger {self.address}: this needs an SQLite file")
+            raw: Any = connection.connection.driver_connection
             yield raw
             self._require()  # what was read is of one moment
 
@@ -379,10 +352,23 @@ class Database:
     def chain(self, connection: Connection, name: str, *, lock: bool = False) -> Chain | None:
         """What is on record under a name; ``None`` if nothing is. PostgreSQL locks the head, SQLite the ledger."""
         # before the look: other connections of the process see more meanwhile
-        seen, digest = self.seen.get(name, (0, b""))
+        seen = self.seen.get(name, (0, b""))
         row = connection.execute(LOCKED if lock else HEAD, {"name": name}).first()
-        if row is None:
-            return self._absent(connection, name, seen)
+        return self._absent(connection, name, seen[0]) if row is None else self._folded(connection, row, seen)
+
+    def chains(self, connection: Connection, names: Iterable[str]) -> dict[str, Chain]:
+        """What is on record under names that the ledger lists, whose heads are read in one statement."""
+        wanted = list(names)
+        seen = {name: self.seen.get(name, (0, b"")) for name in wanted}
+        there = {row.domain: row for row in connection.execute(HEADS, {"names": wanted})}
+        for name in wanted:
+            if name not in there:
+                self._absent(connection, name, seen[name][0])
+        return {name: self._folded(connection, there[name], seen[name]) for name in wanted if name in there}
+
+    def _folded(self, connection: Connection, row: Any, seen: tuple[int, bytes]) -> Chain:
+        """What is on record under a name, with all rows up to its head."""
+        name = row.domain
         if row.store_id != self._store_id:
             raise self._replaced("another ledger is there", row.store_id)
         if row.version != VERSION:
@@ -392,8 +378,8 @@ class Database:
             )
         held = self._chains.get(name)
         last = row.seq if isinstance(row.seq, int) else -1
-        if last < seen:
-            raise self._older(name, seen, last)
+        if last < seen[0]:
+            raise self._older(name, seen[0], last)
         self.forget(name)  # until all of it is known
         led = False
         if held is not None and held.seq <= last:
@@ -404,8 +390,8 @@ class Database:
             held = Domain(name, row.store_id) if name else Root(row.store_id)
             if not self._caught_up(connection, held, last, row.digest):
                 raise damaged(held.said, "has rows that are not those that were written, or lacks some")
-        if seen and not held.holds(seen, digest):
-            raise self._older(name, seen, last)
+        if seen[0] and not held.holds(*seen):
+            raise self._older(name, seen[0], last)
         self.adopt(name, held)
         return held
 
@@ -459,88 +445,117 @@ class Database:
         return found
 
 
-def _password_in(url: sa.URL) -> str | None:
-    """The password of an address, which has it before the host or among its parameters."""
-    found = url.query.get("password", url.password)
-    return found if found is None or isinstance(found, str) else found[-1]
+class Look:
+    """A transaction: the record as it is now."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self.connection = connection
+        self._database = database
+
+    @property
+    def root(self) -> Root:
+        """The ledger's own log."""
+        return self._database.root(self.connection)
+
+    def domain(self, name: str) -> Domain | None:
+        """A domain; ``None`` if it is not on record."""
+        return self._database.domain(self.connection, name)
+
+    def known(self, name: str) -> Domain:
+        """A domain that is on record."""
+        found = self.domain(name)
+        if found is None:
+            known = ", ".join(sorted(self.root.domains)) or "no domain yet"
+            raise StoreConflict(f"domain {name!r} is not on record in this ledger; it has {known}")
+        return found
+
+    def others(self, own: str) -> dict[str, Domain]:
+        """All domains but one, by their names in order."""
+        names = [name for name in sorted(self.root.domains) if name != own]
+        found = self._database.chains(self.connection, names)
+        return {name: one for name, one in found.items() if isinstance(one, Domain)}
+
+    def blobs(self, name: str) -> Blobs:
+        """What reads blobs of a domain."""
+        return lambda wanted: self._database.blobs(self.connection, name, wanted)
 
 
-#: The schema that a new table would be in, what set the search path, how many schemas it names, and other ledgers.
-_PLACE = sa.text(
-    "SELECT current_schema(), s.source, array_length(string_to_array(s.setting, ','), 1), ARRAY(SELECT n.nspname::text "
-    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND c.relkind IN ('r', 'p') "
-    "ORDER BY 1) FROM pg_settings s WHERE s.name = 'search_path'"
-)
+class Writing(Look):
+    """A transaction that adds rows to domains whose heads it has locked."""
 
+    def __init__(self, database: Database, connection: Connection, names: tuple[str, ...]) -> None:
+        super().__init__(database, connection)
+        self._rows: list[dict[str, Any]] = []
+        self._locked = {name: database.chain(connection, name, lock=True) for name in sorted(names)}
+        # with how many rows each had then
+        self._held = {name: (one, one.seq) for name, one in self._locked.items() if one is not None}
 
-def _check_schema(connection: Connection, address: StoreAddress) -> None:
-    """See that a ledger may be made in the schema that the server chose: beside another, only if the address names it.
+    @property
+    def root(self) -> Root:
+        """The ledger's own log."""
+        found = self._held.get("")
+        return super().root if found is None else found[0]  # pyright: ignore[reportReturnType] - the one without a name
 
-    A second one would be a second budget for the same series.
-    """
-    here, source, schemas, others = connection.execute(_PLACE, {"name": heads.name}).one()
-    if here is None:
-        raise StoreConflict(
-            f"ledger {address}: no schema of this user's search_path is there, or it may use none; create the schema, "
-            "or grant the right to it. Nothing was charged or published"
-        )
-    if others and not (source == "client" and schemas == 1):
-        raise StoreConflict(
-            f"ledger {address}: there is none in the schema {here!r}, which the server chose by the search_path, and "
-            f"this database has one in {' and '.join(map(repr, others))}. A second one would be a second budget for "
-            "the same series, so none is made. Name the schema by itself in the address, by the option "
-            "options=-csearch_path%3DNAME. Nothing was charged or published"
-        )
+    def domain(self, name: str) -> Domain | None:
+        """A domain, as it is with what was added; ``None`` if it is not on record."""
+        found = self._held.get(name)
+        if found is None:
+            return None if name in self._locked else super().domain(name)
+        return found[0]  # pyright: ignore[reportReturnType] - one with a name
 
+    def begin(self, name: str) -> Domain:
+        """A domain that nothing is on record of: the ledger's own head is locked, so no other job makes it."""
+        made = Domain(name, self.root.store_id)
+        self._held[name] = made, 0
+        self.add(self.root, f"domain/{name}", {"at": now_us()})
+        return made
 
-def check_rights(connection: Connection, address: StoreAddress) -> None:
-    """See that this user may do at a server what a job does."""
-    asked = {f"{right} ON {table.name}": (table.name, right) for table in (heads, log) for right in _RIGHTS[table]}
-    found = connection.execute(sa.select(*(sa.func.has_table_privilege(*one) for one in asked.values()))).one()
-    missing = [name for name, has in zip(asked, found, strict=True) if not has]
-    if missing:
-        raise StoreConflict(f"ledger {address}: this user has no right to {', '.join(missing)}; grant it; {STOPS}")
+    def add(self, chain: Chain, key: str, body: dict[str, Any], blob: bytes | None = None) -> None:
+        """Append a row."""
+        self._rows.append(chain.add(key, body, blob))
 
+    def flush(self) -> None:
+        """Write everything."""
+        if self._rows:
+            self.connection.execute(APPEND, self._rows)
+        for chain, before in self._held.values():
+            if not before:
+                self.connection.execute(BEGIN, chain.row)
+            elif chain.seq != before:
+                values = {"name": chain.name, "to": chain.seq, "becomes": chain.digest}
+                self.connection.execute(MOVE, values)
 
-_RIGHTS = {heads: ("SELECT", "INSERT", "UPDATE"), log: ("SELECT", "INSERT")}
+    def undo(self) -> None:
+        """Take everything back that was added, and forget chains that are ahead of the record."""
+        for name, (chain, before) in self._held.items():
+            if chain.seq != before:
+                self._database.forget(name)
+        self._rows, self._held = [], {}
+
+    def keep(self) -> None:
+        """What was added is on record now."""
+        for name, (chain, _) in self._held.items():
+            self._database.adopt(name, chain)
 
 
 # databases of this process
 
-_shared: dict[tuple[str, float], Database] = {}
+_shared: WeakValueDictionary[tuple[str, float], Database] = WeakValueDictionary()
 _shared_lock = threading.RLock()
-
-
-def borrow(address: StoreAddress, wait: float) -> Database:
-    """This process's database of an address; it is opened by its first use."""
-    with _shared_lock:
-        key = (address.url, wait)
-        database = _shared.get(key)
-        if database is None or database.change() is not None:
-            database = _shared[key] = Database(address, wait)
-        database.users += 1
-        return database
-
-
-def give_back(database: Database) -> None:
-    """End one use; the last one closes the connection. In a forked child there is nothing to close."""
-    if database.process != os.getpid():
-        return
-    with _shared_lock:
-        database.users -= 1
-        if database.users > 0:
-            return
-        for key in [key for key, held in list(_shared.items()) if held is database]:
-            del _shared[key]
-    database.disconnect()
-
-
 _held_for_fork: list[Database] = []
 
 
+def borrow(address: StoreAddress, wait: float) -> Database:
+    """This process's database of an address, opened by its first use and closed when no store has it any more."""
+    with _shared_lock:
+        database = _shared.get((address.url, wait))
+        if database is None or database.change() is not None:
+            database = _shared[address.url, wait] = Database(address, wait)
+        return database
+
+
 def _before_fork() -> None:
-    # Databases first, then the list: a thread inside a transaction may give another database back at any moment,
-    # because that happens when a store is collected.
+    # Databases first, then their list: a thread inside a transaction may ask for another one.
     while True:
         for database in list(_shared.values()):
             if database not in _held_for_fork:

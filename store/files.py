@@ -17,8 +17,8 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 #: Files that SQLite keeps beside a ledger.
@@ -37,15 +37,10 @@ def identity(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-def target_of(path: Path) -> Path:
-    """Where a path leads to; of a circle of links, which ``Path.resolve`` does not take, one of them."""
-    return Path(os.path.realpath(path))
-
-
 def log_of(path: Path) -> Path:
     """The log of a ledger, beside the file that a link leads to: what SQLite did not yet copy into that."""
-    path = target_of(path)
-    return path.with_name(f"{path.name}-wal")
+    # of a circle of links, which `Path.resolve` does not take, one of them
+    return Path(f"{os.path.realpath(path)}-wal")
 
 
 EMPTY = "its file is empty, and a ledger never is: it was emptied, or a file without content was put in its place"
@@ -105,14 +100,16 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
             symbolic link stays, and what it leads to is replaced.
     """
     if over is not None:
-        path = target_of(path)
+        path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         # drawn noise is for the owner of the process until it is published: no other user may read the file
         os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(temporary)
-        with _locked(path.parent) as folder:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # until the folder is closed
             if over is None:
                 if not os.path.lexists(path):
                     temporary.replace(path)
@@ -121,55 +118,21 @@ def make(path: Path, fill: Callable[[Path], None], *, over: Callable[[], bool] |
                     Path(f"{path}{end}").unlink(missing_ok=True)
                 temporary.replace(path)
             os.fsync(folder)
+            fcntl.flock(folder, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
+        finally:
+            os.close(folder)
     finally:
         for end in ("", *BESIDE):
             with suppress(OSError):
                 Path(f"{temporary}{end}").unlink()
 
 
-@contextmanager
-def _locked(folder: Path) -> Generator[int]:
-    """Hold a folder against other processes that make a ledger in it; the lock ends with the process."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield handle
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
-    finally:
-        os.close(handle)
-
-
 #: File systems that several machines mount, as Linux names them; with ``fuse.`` before it as well.
-_SHARED = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ceph",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "glusterfs",
-        "ocfs2",
-        "gfs2",
-        "orangefs",
-        "sshfs",
-        "ceph-fuse",
-        "s3fs",
-        "gcsfuse",
-        "rclone",
-        "mount-s3",
-        "goofys",
-        "juicefs",
-        "mfs",
-        "davfs",
-    ]
-)
-
-_MOUNTS = Path("/proc/self/mountinfo")
+_SHARED = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "ceph-fuse", "lustre", "gpfs", "beegfs", "glusterfs"),
+    *("ocfs2", "gfs2", "orangefs", "sshfs", "s3fs", "gcsfuse", "rclone", "mount-s3", "goofys", "juicefs", "mfs"),
+    "davfs",
+}
 
 #: How the kernel writes a blank, a tab, a line end and a backslash in a path.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -178,29 +141,41 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 def mounts() -> str:
     """What is mounted for this process, as Linux tells it; empty on other systems."""
     try:
-        return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 
 
 def misplaced(path: Path, mounted: str) -> str | None:
     """Why a ledger cannot be kept at a path, in words; ``None`` if it can be."""
+    path, log = Path(os.path.realpath(path)), log_of(path)
     kinds: dict[str, str] = {}  # by mount point; of two mounts at one place the later one is seen
     for line in mounted.splitlines():
         before, _, after = line.partition(" - ")
         with suppress(IndexError):
             place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
             kinds[place] = after.split(" ")[0].removeprefix("fuse.")
-    for file, what in ((path, "its file"), (log_of(path), f"its log {path.name}-wal")):
+    for file, what in ((path, "its file"), (log, f"its log {log.name}")):
         if str(file) in kinds:
             return (
                 f"{what} is mounted by itself, and SQLite keeps file and log together by their names: what is charged "
                 "here would be missing elsewhere, and lost with the container. Mount the folder and not the file"
             )
     kind = next((kinds[str(folder)] for folder in path.parents if str(folder) in kinds), "")
-    if kind not in _SHARED:
+    if kind in _SHARED:
+        return (
+            f"it is on a network file system ({kind}), where jobs on two machines do not see each other's charges; use "
+            "a disk of this machine, or use PostgreSQL"
+        )
+    try:
+        names = path.stat().st_nlink
+    except OSError:
+        return None
+    if names == 1:
         return None
     return (
-        f"it is on a network file system ({kind}), where jobs on two machines do not see each other's charges; use a "
-        "disk of this machine, or use PostgreSQL"
+        f"its file has {names} names (hard links), and SQLite keeps another log for each: what a job charges by one "
+        "name is missing by the other, and would be drawn again. Stop all jobs that use it, remove the other name "
+        f"(find -inum {path.stat().st_ino}) and keep the one whose log {log.name} is there; copies are made by "
+        "quiltstream ledger backup"
     )

@@ -84,6 +84,7 @@ log = sa.Table(
 
 HEAD = sa.select(heads).where(heads.c.domain == sa.bindparam("name"))
 LOCKED = HEAD.with_for_update()
+HEADS = sa.select(heads).where(heads.c.domain.in_(sa.bindparam("names", expanding=True)))
 
 #: Blobs that are read with their rows: those of beliefs, which are few.
 _SMALL = sa.case((sa.or_(log.c.key == "domain", log.c.key.like("decision/%"), log.c.key.like("belief/%")), log.c.blob))

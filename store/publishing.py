@@ -20,6 +20,7 @@ import numpy as np
 from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Window
 from .codec import as_public, block_bytes, block_from_bytes, now_us, scale_text
+from .database import Writing
 from .domain import Domain, Query
 from .errors import StoreConflict, shown
 from .log import damaged
@@ -33,7 +34,6 @@ from .specs import (
     layout_of,
     total_is_public,
 )
-from .transactions import Writing
 
 #: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
 MOST_AT_ONCE = 1_000

@@ -38,10 +38,10 @@ from ..schemas.slots import SlotGrid
 from .accounts import admitted_end, loss_of, priced
 from .changes import decide, know
 from .codec import delta_bytes, domain_body, now_us, plain, query_body
+from .database import Look, Writing
 from .domain import SAME_VALUES, SHARING, Blobs, Domain, Query
 from .errors import QUERY_ADVICE, BudgetRefused, StoreConflict
 from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference, roster_text
-from .transactions import Look, Writing
 
 _INT64 = 2**63 - 1
 
@@ -404,8 +404,7 @@ class Others:
     @classmethod
     def of(cls, look: Look, own: str) -> Others:
         """All domains but one."""
-        found = {name: look.known(name) for name in sorted(look.root.domains) if name != own}
-        return cls({name: (one, one.all_series(look.blobs(name))) for name, one in found.items()})
+        return cls({name: (one, one.all_series(look.blobs(name))) for name, one in look.others(own).items()})
 
     def declared(self, name: str) -> set[str]:
         """The domains that said that they may share series with one."""

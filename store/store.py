@@ -6,7 +6,6 @@ A :class:`Store` is a small value: it holds an address, travels to any worker, a
 from __future__ import annotations
 
 import os
-import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,15 +24,15 @@ from .address import StoreAddress
 from .answers import Charged, DomainSummary
 from .changes import Changed, Estimated, SourceId
 from .codec import block_from_bytes
-from .database import Database, borrow, check_rights, give_back
+from .database import Database, Look, borrow
 from .domain import Blobs, Domain, Query, unknown_query, windows_from
+from .engines import check_rights
 from .errors import StoreConflict
 from .exports import has_keys, rows_of
 from .log import Head, damaged, heads
 from .publishing import Publisher, check_drafts, check_windows
 from .registration import Others, Registrar, Sharing, check_apart, left_alone, sharings
 from .specs import BeliefChange, BlockKey, BlockToPublish, DomainSpec, QuerySpec, Record, Registration, layout_of
-from .transactions import Look
 
 #: Blocks, and windows, that are looked at in one short transaction: a slow reader blocks no writer.
 PAGE, _WINDOWS = 64, 4_096
@@ -66,7 +65,6 @@ class Store:
         self._over = over
         self._wait = wait
         self._shared: Database | None = None
-        self._return: Any = None
 
     @property
     def address(self) -> StoreAddress:
@@ -469,9 +467,7 @@ class Store:
 
     def close(self) -> None:
         """Give the connection back; the store connects again when it is used again."""
-        if self._return is not None:
-            self._return()
-        self._shared = self._return = None
+        self._shared = None
 
     # connections
 
@@ -481,7 +477,6 @@ class Store:
     def _borrowed(self) -> Database:
         if self._shared is None or self._shared.process != os.getpid():
             self._shared = borrow(self._address, self._wait)
-            self._return = weakref.finalize(self, give_back, self._shared)
         return self._shared
 
     def _database(self) -> Database:

@@ -28,7 +28,7 @@ INSIDE = 27 / 31.7098
     [
         (1, {"quilts": 1.0, "[SWC17] 4.4": 1.0, "[SC17] 3.7": 1.0, "[BHGKM] 6.2": 1.0}),
         (2, {"quilts": 1.0, "[SC17] 3.1": 2.0, "[SC17] 3.7": 2.0, "[BHGKM] 6.2": 1 + INSIDE}),
-        (6, {"quilts": 1.0, "[SC17] 3.7": 6.0, "[BHGKM] 6.2": 1 + 5 * INSIDE}),
+        (6, {"quilts": 1.0, "[SC17] 3.1": 6.0, "[SC17] 3.7": 6.0, "[BHGKM] 6.2": 1 + 5 * INSIDE}),
     ],
 )
 def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int, found: dict[str, float]) -> None:
