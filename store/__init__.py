@@ -2,20 +2,16 @@
 
 ``Store`` registers queries, publishes blocks and answers what is on record; ``StoreAddress`` says where it is.
 
-``store``, ``address``, ``specs``, ``answers``
-    the facade, the URL, and the plain values that go in and out
+``store``, ``address``, ``specs``, ``errors``
+    the facade, the URL, the plain values that go in and out, and what can go wrong
 ``log``, ``domain``
     two tables and the chain of their rows; a domain, folded from its rows
 ``database``, ``engines``, ``files``
     transactions and what a process knows; engines and their drivers' errors; the SQLite file
 ``registration``, ``publishing``, ``changes``
     what writes: a query with its budget and roster, a block with its charge, a belief or a budget that changes
-``accounts``, ``codec``, ``exports``
-    what things cost; values to and from rows; released rows and files for publication
-``verification``
-    a whole ledger checked
-``errors``
-    the store's errors
+``accounts``, ``answers``, ``codec``, ``exports``, ``verification``
+    what things cost, and short; blobs as bytes; released rows and files for publication; a whole ledger checked
 """
 
 from __future__ import annotations
@@ -26,14 +22,16 @@ from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .address import StoreAddress as StoreAddress
+    from .codec import NoisyBlock as NoisyBlock
     from .errors import BudgetRefused as BudgetRefused
+    from .errors import StoreAway as StoreAway
     from .errors import StoreConflict as StoreConflict
     from .errors import StoreDamaged as StoreDamaged
     from .errors import StoreError as StoreError
+    from .errors import StoreReplaced as StoreReplaced
     from .specs import BlockToPublish as BlockToPublish
     from .specs import DomainSpec as DomainSpec
     from .specs import Noise as Noise
-    from .specs import NoisyBlock as NoisyBlock
     from .specs import QuerySpec as QuerySpec
     from .specs import Record as Record
     from .specs import Registration as Registration

@@ -14,7 +14,7 @@ from ..privacy.accounting.schedules import Schedule as Priced
 from ..privacy.accounting.theorems import TheoremBound
 from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import Schedule
-from .log import damaged
+from .errors import damaged
 from .specs import DomainSpec
 
 
@@ -48,22 +48,6 @@ def priced(
     return Priced(1, 1, start, stop, max(densities), ends, densities)
 
 
-def adjoined(spans: Iterable[Span]) -> list[Span]:
-    """The same density in every slot by few spans: one of them for windows of one density that adjoin, however many."""
-    starts_of: dict[tuple[int, float], list[int]] = {}
-    for start, stop, epsilon_dp in spans:
-        starts_of.setdefault((stop - start, epsilon_dp), []).append(start)
-    found: list[Span] = []
-    for (size, epsilon_dp), starts in starts_of.items():
-        begun: dict[int, list[int]] = {}
-        for start in sorted(starts):
-            # a run that ends here goes on with this window
-            ending = begun.get(start)
-            begun.setdefault(start + size, []).append(ending.pop() if ending else start)
-        found += [(first, stop, epsilon_dp) for stop, firsts in begun.items() for first in firsts]
-    return found
-
-
 def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple[int | None, float]:
     """How far a schedule fits beside the promises, and the loss of all of it together.
 
@@ -74,11 +58,10 @@ def admitted_end(domain: DomainSpec, asked: Priced, held: list[Priced]) -> tuple
     ledger = ledger_of(domain, domain.budget)
     end = ledger.admitted_prefix(asked, held)
     if end is None:
-        return None, ledger.extended_loss([*held, asked])
-    if end == asked.start:
-        return end, ledger.extended_loss(held) if held else 0.0
-    fitting = replace(asked, stop=end)
-    return end, ledger.extended_loss([*held, fitting])
+        held = [*held, asked]
+    elif end != asked.start:
+        held = [*held, replace(asked, stop=end)]
+    return end, ledger.extended_loss(held) if held else 0.0
 
 
 def loss_of(domain: DomainSpec, schedules: list[Priced]) -> float:
@@ -106,15 +89,28 @@ def priced_anew(domain: DomainSpec, spans: Sequence[Span]) -> tuple[float, str, 
 def costs_alone(domain: DomainSpec, spans: Mapping[str, list[Span]], together: float) -> Mapping[str, float]:
     """What the charges of each query would cost without the others, epsilon, by the query's name.
 
-    Args:
-        domain: the domain of record.
-        spans: its charges by query.
-        together: what all of them cost: also what one query alone costs where there is no other.
+    ``together`` is what all of them cost: also what one query alone costs where there is no other.
     """
     if len(spans) == 1:
         return dict.fromkeys(spans, together)
     ledger = ledger_of(domain)
     return {name: ledger.loss_of(adjoined(charged)) for name, charged in spans.items()}
+
+
+def adjoined(spans: Iterable[Span]) -> list[Span]:
+    """The same density in every slot by few spans: one of them for windows of one density that adjoin, however many."""
+    starts_of: dict[tuple[int, float], list[int]] = {}
+    for start, stop, epsilon_dp in spans:
+        starts_of.setdefault((stop - start, epsilon_dp), []).append(start)
+    found: list[Span] = []
+    for (size, epsilon_dp), starts in starts_of.items():
+        begun: dict[int, list[int]] = {}
+        for start in sorted(starts):
+            # a run that ends here goes on with this window
+            ending = begun.get(start)
+            begun.setdefault(start + size, []).append(ending.pop() if ending else start)
+        found += [(first, stop, epsilon_dp) for stop, firsts in begun.items() for first in firsts]
+    return found
 
 
 #: Two losses that differ by less are the same: they were summed in another order.

@@ -1,4 +1,4 @@
-"""What is decided about a domain on record: beliefs, estimates, budgets, history that was lost, ids of its sources.
+"""What is decided about a domain on record: beliefs, estimates, budgets, history that was lost.
 
 A new belief joins the others for the whole history, or follows them from a public slot on (docs/mathematics.md).
 Either way everything charged and promised is priced anew, endless schedules to their end, and the change is refused if
@@ -25,15 +25,15 @@ from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.model_file import hash_of_series
 from ..schemas.states import StateSpace
 from .accounts import admitted_end, loss_of, loss_of_spans, priced
-from .codec import change_body, now_us, packed, plain, unpacked
+from .codec import now_us, packed, plain, unpacked
 from .database import Writing
 from .domain import Blobs, Domain, Query
 from .errors import BudgetRefused, StoreConflict
 from .specs import BeliefChange, DomainSpec
 
+_IDENTIFIED = "source-identified"
 ESTIMATED = "model-estimated"
 LOST = "history-lost"
-_IDENTIFIED = "source-identified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def know(writing: Writing, held: Domain, series: Iterable[str]) -> None:
 def _note(writing: Writing, held: Domain, changes: Iterable[BeliefChange]) -> None:
     """Put on record what is known anew of changes of belief."""
     for number, (old, new) in enumerate(zip(held.spec.changes, changes, strict=True)):
-        body, blob = change_body(new)
-        if (body, blob) != change_body(old):
+        body, blob = new.to_row()
+        if (body, blob) != old.to_row():
             writing.add(held, f"belief/{held.seq + 1}", {"number": number, "change": body}, blob)
 
 
@@ -96,22 +96,21 @@ def change_belief(writing: Writing, held: Domain, change: BeliefChange, blobs: B
     if not change.given_model and change.series_hashes:
         # of whichever roster
         change = change.protecting({hash_of_series(name) for name in held.all_series(blobs)})
-    found = priced_change(held, change)
-    if held.spec.holds(change):
-        same = [(one.belief, one.model_id, one.slot) for one in held.spec.changes]
-        alike = [one == (change.belief, change.model_id, change.slot) for one in same]
-        pairs = zip(held.spec.changes, alike, strict=True)
-        _note(writing, held, [one.agreed(change) if agrees else one for one, agrees in pairs])
+    found, spec = priced_change(held, change), held.spec
+    if spec.holds(change):
+        same = change.belief, change.model_id, change.slot
+        alike = ((one, (one.belief, one.model_id, one.slot) == same) for one in spec.changes)
+        _note(writing, held, [one.agreed(change) if agrees else one for one, agrees in alike])
         return found
-    body, blob = change_body(change)
+    body, blob = change.to_row()
     # without the belief itself
     said = {"model_id": change.model_id, "given_model": change.given_model, "source": change.source}
     decide(
         writing,
         held,
-        "belief-joined" if change.slot is None else "belief-switched",
-        old=held.spec.beliefs[-1][1],
-        new=said if change.slot is None else {**said, "from": held.spec.instant(change.slot)},
+        f"belief-{change.kind}",
+        old=spec.beliefs[-1][1],
+        new=said if change.slot is None else {**said, "from": spec.instant(change.slot)},
         blob=blob,
         change=body,
         # entries say what was lost before
@@ -180,14 +179,14 @@ def raise_budget(writing: Writing, held: Domain, budget: float) -> None:
     spec, promises, reserved = replace(held.spec, budget=budget), held.promised(), held.reserved
     made: list[tuple[str, int, int | None]] = []
     for query in held.queries.values():
-        start = _open_behind(held, query)
+        start, schedule, losses = _open_behind(held, query), query.schedule, query.spec.losses
         if start is None:
             continue
-        asked = priced(replace(query.schedule, start=start), query.spec.losses)
-        end, more = admitted_end(spec, asked, promises)
-        if end != asked.start:
-            made.append((query.spec.name, asked.start, query.schedule.stop if end is None else end))
-            promises.append(priced(query.schedule, query.spec.losses, start=asked.start, stop=made[-1][2]))
+        end, more = admitted_end(spec, priced(schedule, losses, start=start), promises)
+        if end != start:
+            stop = schedule.stop if end is None else end
+            made.append((query.spec.name, start, stop))
+            promises.append(priced(schedule, losses, start=start, stop=stop))
             reserved = more
     decide(writing, held, "budget-raised", old=old, new=float(budget), promised=made, reserved=reserved)
 
@@ -197,12 +196,11 @@ def _open_behind(held: Domain, query: Query) -> int | None:
 
     Windows up to there are promised or have their entry, and an entry is final.
     """
-    schedule, admitted, start = query.schedule, held.promises_of(query.spec.name)[-1][1], query.first_open
-    end = schedule.end
-    if start is None or admitted is None or (end is not None and admitted >= end):
+    schedule, admitted, start = query.schedule, held.admitted_stop(query), query.first_open
+    if start is None or admitted is None:
         return None
     start = max(start, schedule.start_behind(admitted))
-    return None if end is not None and schedule.window_at(start).stop > end else start
+    return None if schedule.end is not None and schedule.window_at(start).stop > schedule.end else start
 
 
 @dataclass(frozen=True, slots=True)

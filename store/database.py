@@ -42,8 +42,8 @@ from .engines import (
     server_engine,
     sqlite_engine,
 )
-from .errors import StoreAway, StoreConflict, StoreDamaged, StoreError, StoreReplaced
-from .log import APPEND, BEGIN, BLOBS, HEAD, HEADS, LOCKED, MOVE, ROWS, VERSION, Chain, Root, damaged, digest_of, heads
+from .errors import StoreAway, StoreConflict, StoreDamaged, StoreError, StoreReplaced, damaged
+from .log import APPEND, BEGIN, BLOBS, HEAD, HEADS, LOCKED, MOVE, ROWS, VERSION, Chain, Root, digest_of, heads
 from .log import metadata as tables
 
 #: Blobs read in one statement: SQLite takes at least 999 parameters.

@@ -19,17 +19,23 @@ from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotGrid, Window
 from .accounts import ledger_of, loss_of, priced
-from .codec import after_delta, change_of, domain_of, query_of
-from .errors import StoreConflict
-from .log import MARK, Chain, damaged
-from .specs import TRANSITIONS, BlockKey, DomainSpec, QuerySpec, Registration, RosterVersion
+from .codec import after_delta
+from .errors import StoreConflict, damaged
+from .log import MARK, Chain
+from .specs import TRANSITIONS, BeliefChange, BlockKey, DomainSpec, QuerySpec, Registration, RosterVersion
 
 Blobs = Callable[[Mapping[int, str]], dict[int, bytes]]
 """Reads blobs of a domain by the numbers of their rows, each with its digest; what is read was checked."""
 
+#: Kind of the decision that keeps an operator's word that two domains share series.
+SHARING = "series-shared"
+
+#: Kind of the decision that keeps an operator's word that readings which are derived otherwise have the same values.
+SAME_VALUES = "same-values"
+
 
 class Entry(NamedTuple):
-    """A charge or refusal."""
+    """A charge or refusal: what its row says, and the digest of the log up to it."""
 
     sequence: int  # position in the account, from 1
     query: str
@@ -42,7 +48,7 @@ class Entry(NamedTuple):
     budget: float
     rule: str
     given_model: bool
-    digest: bytes  # of the log up to it
+    digest: bytes
 
     @property
     def span(self) -> Span:
@@ -66,7 +72,7 @@ class Version(NamedTuple):
     start: int  # first slot of the first window that it is for
     created_us: int
     digest: str  # of the roster
-    gone: bool  # whether one that has all of its series replaced it before a window was charged with it
+    gone: bool = False  # whether one with all of its series replaced it before a window was charged with it
 
 
 class Decision(NamedTuple):
@@ -77,7 +83,6 @@ class Decision(NamedTuple):
     old: Any
     new: Any
     at_us: int
-    seq: int
     blob: bytes | None
 
 
@@ -166,11 +171,6 @@ class Domain(Chain):
         return self._spec
 
     @property
-    def is_new(self) -> bool:
-        """Whether nothing is on record of it."""
-        return self._spec is None
-
-    @property
     def loss(self) -> float:
         """What is lost, epsilon; entries say what was lost by the beliefs of their time."""
         return max(self._lost, self._changed_loss)
@@ -179,8 +179,10 @@ class Domain(Chain):
         """A query that is on record."""
         found = self.queries.get(name)
         if found is None:
-            raise unknown_query(self.name, name)
+            raise StoreConflict(f"query {name!r} of domain {self.name!r} is not on record in this ledger")
         return found
+
+    # the fold
 
     def apply(self, key: str, body: dict[str, Any], blob: bytes | None) -> None:
         """Enter what a row says."""
@@ -197,16 +199,16 @@ class Domain(Chain):
         taken(rest, body, blob)
 
     def _take_domain(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
-        if not self.is_new:
+        if self._spec is not None:
             raise damaged(self.said, "has two first rows")
-        self._spec = domain_of(self.name, body, blob)
+        self._spec = DomainSpec.of_row(self.name, body, blob)
         self.budgets.append(self._spec.budget)
 
     def _take_query(self, name: str, body: dict[str, Any], _: bytes | None) -> None:
         if name in self.queries:
             raise damaged(f"query {name!r}", "is on record twice")
-        spec = query_of(self.name, name, body)
-        first = Version(self.seq, body["blob"], spec.schedule.first, body["at"], body["roster"], gone=False)
+        spec = QuerySpec.of_row(self.name, name, body)
+        first = Version(self.seq, body["blob"], spec.schedule.first, body["at"], body["roster"])
         self.queries[name] = Query(spec, body["digest"], body["belief"], spec.schedule.first, [first])
         self._promise(body)
 
@@ -214,6 +216,9 @@ class Domain(Chain):
         """Enter what was promised, and what all promises cost then."""
         self.promises += [(self.queries[name].spec.name, start, stop) for name, start, stop in body["promised"]]
         self.reserved = float(body["reserved"])
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
         for query in self.queries.values():
             query.made = None
 
@@ -223,33 +228,18 @@ class Domain(Chain):
             raise damaged(self.said, f"has a roster in row {self.seq} for windows that are charged")
         if body["gone"]:
             query.versions[-1] = query.versions[-1]._replace(gone=True)
-        made = Version(self.seq, body["blob"], body["start"], body["at"], body["roster"], gone=False)
-        query.versions.append(made)
+        query.versions.append(Version(self.seq, body["blob"], body["start"], body["at"], body["roster"]))
         query.made = None
         if body["told"] is not None:
-            name = query.spec.name
-            old, new = body["told"]
-            self.decisions.append(Decision("roster-changed", name, old, new, body["at"], self.seq, None))
+            self.decisions.append(Decision("roster-changed", query.spec.name, *body["told"], body["at"], None))
 
     def _take_entry(self, rest: str, body: dict[str, Any], _: bytes | None) -> None:
         start, name = rest.split("/", 1)
         query, begin = self.queries[name], int(start)
         if begin != query.next_start:
             raise damaged(f"query {name!r}", f"has an entry in row {self.seq} that is not of its next window")
-        made = Entry(
-            len(self.entries) + 1,
-            query.spec.name,
-            begin,
-            body["stop"],
-            body["charged"],
-            body["epsilon_dp"],
-            body["before"],
-            body["after"],
-            body["budget"],
-            sys.intern(body["rule"]),
-            body["given_model"],
-            self.digest,
-        )
+        said = [sys.intern(body["rule"]) if field == "rule" else body[field] for field in Entry._fields[3:-1]]
+        made = Entry(len(self.entries) + 1, query.spec.name, begin, *said, self.digest)
         if made.charged and not made.after <= made.budget:
             raise damaged(f"query {name!r}", f"has a charge in row {self.seq} that its budget does not allow")
         self.entries.append(made)
@@ -266,10 +256,11 @@ class Domain(Chain):
         query.blocks[place] = Block(self.seq, body["blob"], sys.intern(body["completeness"]))
 
     def _take_decision(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
-        made = Decision(body["kind"], body["query"], body["old"], body["new"], body["at"], self.seq, blob)
+        made = Decision(body["kind"], body["query"], body["old"], body["new"], body["at"], blob)
         self.decisions.append(made)
         if "change" in body:
-            self._spec = replace(self.spec, changes=(*self.spec.changes, change_of(body["change"], blob)))
+            change = BeliefChange.of_row(body["change"], blob)
+            self._spec = replace(self.spec, changes=(*self.spec.changes, change))
             self._changed_loss = max(self._changed_loss, float(body["lost"]))
             self._account = None
         if made.kind == "budget-raised":
@@ -277,15 +268,20 @@ class Domain(Chain):
             self.budgets.append(self.spec.budget)
             self._account = None
         if "stop" in body:
-            self._move_stop(self.queries[body["query"]], body["stop"])
+            query, stop = self.queries[body["query"]], body["stop"]
+            if stop is not None:  # what was promised behind an earlier end is taken back
+                self.promises = self._promises_until(query, stop)
+            query.spec = replace(query.spec, schedule=replace(query.schedule, stop=stop))
         if "promised" in body:
             self._promise(body)
 
-    def _move_stop(self, query: Query, stop: int | None) -> None:
-        """Let a schedule end elsewhere; what was promised behind an earlier end is taken back."""
-        if stop is not None:
-            self.promises = self._promises_until(query, stop)
-        query.spec = replace(query.spec, schedule=replace(query.schedule, stop=stop))
+    def _take_belief(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
+        changes = list(self.spec.changes)
+        changes[body["number"]] = BeliefChange.of_row(body["change"], blob)
+        self._spec = replace(self.spec, changes=tuple(changes))
+        self._forget_answers()
+
+    # promises and the account
 
     def _promises_until(self, query: Query, stop: int) -> list[tuple[str, int, int | None]]:
         """All promises, those of a query as far as its windows end by a slot."""
@@ -297,14 +293,33 @@ class Domain(Chain):
         """Everything the budget is reserved for, where a query ended at a slot."""
         return self._priced(self._promises_until(query, stop))
 
-    def _take_belief(self, _: str, body: dict[str, Any], blob: bytes | None) -> None:
-        changes = list(self.spec.changes)
-        changes[body["number"]] = change_of(body["change"], blob)
-        self._spec = replace(self.spec, changes=tuple(changes))
-        for query in self.queries.values():
-            query.made = None
+    def promised(self) -> list[Priced]:
+        """Everything the budget is reserved for, in the order it was promised.
 
-    # the account
+        Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once.
+        """
+        return self._priced(self.promises)
+
+    def _priced(self, promises: Iterable[tuple[str, int, int | None]]) -> list[Priced]:
+        specs = {name: query.spec for name, query in self.queries.items()}
+        return [
+            priced(specs[name].schedule, specs[name].losses, start=start, stop=stop) for name, start, stop in promises
+        ]
+
+    def promises_of(self, name: str) -> list[tuple[int, int | None]]:
+        """The spans of slots that budget is reserved for, for one query."""
+        return [(start, stop) for of, start, stop in self.promises if of == name]
+
+    def is_admitted(self, name: str, window: Window) -> bool:
+        """Whether budget is reserved for a window of a query."""
+        return any(
+            start <= window.start and (stop is None or window.stop <= stop) for start, stop in self.promises_of(name)
+        )
+
+    def admitted_stop(self, query: Query) -> int | None:
+        """The slot after which windows of a query are refused; ``None`` if all are admitted."""
+        last, end = self.promises_of(query.spec.name)[-1][1], query.schedule.end
+        return None if last is None or (end is not None and last >= end) else last
 
     @property
     def account(self) -> Ledger:
@@ -320,29 +335,6 @@ class Domain(Chain):
         """Everything charged."""
         return [one.span for one in self.entries if one.charged]
 
-    def promised(self) -> list[Priced]:
-        """Everything the budget is reserved for, in the order it was promised.
-
-        Charges lie inside the promises, so these are priced from nothing: charged or not, a window counts once.
-        """
-        return self._priced(self.promises)
-
-    def _priced(self, promises: Iterable[tuple[str, int, int | None]]) -> list[Priced]:
-        held = self.queries
-        return [
-            priced(held[name].schedule, held[name].spec.losses, start=start, stop=stop)
-            for name, start, stop in promises
-        ]
-
-    def promises_of(self, name: str) -> list[tuple[int, int | None]]:
-        """The spans of slots that budget is reserved for, for one query."""
-        return [(start, stop) for of, start, stop in self.promises if of == name]
-
-    def admitted_stop(self, query: Query) -> int | None:
-        """The slot after which windows of a query are refused; ``None`` if all are admitted."""
-        last, end = self.promises_of(query.spec.name)[-1][1], query.schedule.end
-        return None if last is None or (end is not None and last >= end) else last
-
     def decide(self, query: Query, window: Window) -> dict[str, Any]:
         """Charge the next window of a query or refuse it, in the account; what its entry says.
 
@@ -351,21 +343,18 @@ class Domain(Chain):
         """
         account, epsilon_dp = self.account, query.spec.of_length(len(window)).epsilon_dp
         before, charged = account.loss, False
-        admitted = self.promises_of(query.spec.name)
-        if any(start <= window.start and (stop is None or window.stop <= stop) for start, stop in admitted):
+        self._accounted += 1
+        if self.is_admitted(query.spec.name, window):
             try:
                 made = account.charge(window.start, window.stop, epsilon_dp)
-                self._accounted += 1
                 after, rule, charged = made.loss_after, made.rule, True
             except BudgetExceeded as refusal:
                 after, rule = refusal.spent + refusal.asked, "refused: the charge would pass the budget"
-                self._accounted += 1
         else:
-            self._accounted += 1
             why = "with all that is reserved, the query's windows up to this one would pass the budget"
             rule = f"refused: {why}"
             # the window alone could seem cheap, because others before it were refused and left a gap
-            behind = max(stop for _, stop in admitted if stop is not None)
+            behind = max(stop for _, stop in self.promises_of(query.spec.name) if stop is not None)
             start = query.schedule.start_behind(behind)
             more = priced(query.schedule, query.spec.losses, start=start, stop=window.stop)
             after = loss_of(self.spec, [*self.promised(), more])
@@ -419,18 +408,17 @@ class Domain(Chain):
 
     def registration(self, query: Query, blobs: Blobs) -> Registration:
         """What is on record for a query."""
-        if query.made is not None:
-            return query.made
-        made = Registration(
-            domain=self.spec,
-            query=replace(query.spec, roster=self.rosters(query, {query.revision}, blobs)[query.revision]),
-            digest=query.digest,
-            admitted_stop=self.admitted_stop(query),
-            reserved_loss=self.reserved,
-            fresh=False,
-            belief=query.belief,
-        )
-        query.made = made if not query.revision else replace(made, **self._versions(query, made, blobs))
+        if query.made is None:
+            made = Registration(
+                domain=self.spec,
+                query=replace(query.spec, roster=self.roster(query, blobs)),
+                digest=query.digest,
+                admitted_stop=self.admitted_stop(query),
+                reserved_loss=self.reserved,
+                fresh=False,
+                belief=query.belief,
+            )
+            query.made = made if not query.revision else replace(made, **self._versions(query, made, blobs))
         return query.made
 
     def _versions(self, query: Query, made: Registration, blobs: Blobs) -> dict[str, Any]:
@@ -439,8 +427,7 @@ class Domain(Chain):
         visible = _in_force(one.start for one in versions)
         settling = _in_force(max(one.start, made.settled_from(one.created_us)) for one in versions)
         settling = [(start, number) for start, number in settling if not versions[number].gone]
-        wanted = {number for _, number in (*visible, *settling)} | {query.revision}
-        rosters = self.rosters(query, wanted, blobs)
+        rosters = self.rosters(query, {number for _, number in (*visible, *settling)} | {query.revision}, blobs)
 
         def version(start: int, number: int) -> RosterVersion:
             return RosterVersion(start, rosters[number], number, versions[number].created_us)
@@ -453,6 +440,10 @@ class Domain(Chain):
             "joined": tuple(query.series),
             "revision": query.revision,
         }
+
+    def roster(self, query: Query, blobs: Blobs) -> Roster:
+        """The newest roster of a query."""
+        return self.rosters(query, {query.revision}, blobs)[query.revision]
 
     def rosters(self, query: Query, wanted: set[int], blobs: Blobs) -> dict[int, Roster]:
         """Rosters by the number of their version; those that are wanted and the newest are remembered."""
@@ -476,20 +467,13 @@ class Domain(Chain):
         found = set[str]()
         for query in self.queries.values():
             if query.spec.mechanism != TRANSITIONS:
-                self.rosters(query, {query.revision}, blobs)
+                self.roster(query, blobs)
                 found |= query.known
         return frozenset(found)
 
     def declared(self) -> set[str]:
         """The domains that jobs of this one named as ones that it may share series with."""
         return {one.new for one in self.decisions if one.kind == SHARING}
-
-
-#: Kind of the decision that keeps an operator's word that two domains share series.
-SHARING = "series-shared"
-
-#: Kind of the decision that keeps an operator's word that readings which are derived otherwise have the same values.
-SAME_VALUES = "same-values"
 
 
 def _in_force(starts: Iterable[int]) -> list[tuple[int, int]]:
@@ -501,11 +485,6 @@ def _in_force(starts: Iterable[int]) -> list[tuple[int, int]]:
             held.pop()
         held.append((start, number))
     return held
-
-
-def unknown_query(domain: str, query: str) -> StoreConflict:
-    """The error for a query that is not on record."""
-    return StoreConflict(f"query {query!r} of domain {domain!r} is not on record in this ledger")
 
 
 def windows_from(schedule: Schedule, start: int | None) -> Iterator[Window]:

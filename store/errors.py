@@ -89,6 +89,14 @@ class BudgetRefused(StoreError):  # noqa: N818 - as above
         return cls(message, reserved=reserved, asked=asked, remaining=remaining, budget=budget, domain=domain)
 
 
+def damaged(what: str, why: str) -> StoreDamaged:
+    """The error for damage of a part of the ledger, in which no value of a block is named."""
+    return StoreDamaged(
+        f"ledger: {what} {why}: the record is damaged; restore the newest backup, and know that what was charged after "
+        "it is forgotten then; `quiltstream ledger verify` lists everything that is damaged"
+    )
+
+
 #: What to do where a query on record has other content.
 QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
 

@@ -22,28 +22,35 @@ from ..schemas.digests import canonical_json
 from ..schemas.releases import release_batch
 from ..schemas.slots import SlotGrid, format_duration
 from .address import StoreAddress
+from .codec import NoisyBlock, scale_text
 from .errors import StoreConflict
 from .files import BESIDE
 from .log import Chain, pages
-from .specs import NoisyBlock, Record, Registration, classes_of, layout_of, total_is_public
+from .specs import Record, Registration, classes_of, layout_of, total_is_public
 
 
-def has_keys(registration: Registration, record: Record) -> bool:
-    """Whether a record's block has the keys that the registration says."""
-    return record.block is None or record.block.keys == layout_of(registration, record.window).keys(record.shard)
+def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
+    """The released rows of a record.
 
-
-def header_of(registration: Registration, record: Record) -> dict[str, Any]:
-    """The columns that all rows of a record share: those of the query, and what its window was charged."""
-    domain, query, entry = registration.domain, registration.query.of_length(len(record.window)), record.entry
-    schedule, interval = query.schedule, SlotGrid(**domain.grid).interval_us
-    return {
+    Returns:
+        One row a key, of ``RELEASE_SCHEMA``: the noisy counts, and where the total is public their projection onto
+        non-negative counts with that total, class of slots by class of slots.
+    """
+    block, domain, query = record.block, registration.domain, registration.query.of_length(len(record.window))
+    if block is None:
+        raise StoreConflict(f"query {query.name!r}: window {record.window} was refused and has no rows")
+    grid, calendar, entry = SlotGrid(**domain.grid), query.schedule.calendar, record.entry
+    classes = classes_of(registration)
+    by, labels, slots = None, None, None
+    if classes.by:  # from the public clock alone
+        by, labels, slots = list(classes.by), list(classes.labels), classes.slots_of(grid, record.window).tolist()
+    header = {
         # what the query's header may leave out, because it is on record anyway
         "key_kind": query.roster.kind,
         "edges": domain.states.get("edges"),
         "unit": domain.states["unit"],
         "scale": float(query.scale),
-        "scale_exact": f"{query.scale.numerator}/{query.scale.denominator}",
+        "scale_exact": scale_text(query.scale),
         **query.header,
         "domain": domain.name,
         "query": query.name,
@@ -57,56 +64,38 @@ def header_of(registration: Registration, record: Record) -> dict[str, Any]:
         "epsilon_dp": query.release_epsilon_dp,
         "window_start": entry.start_us,
         "window_stop": entry.stop_us,
-        "window": format_duration(schedule.size * interval) if schedule.calendar is None else schedule.calendar.unit,
+        "window": calendar.unit if calendar is not None else format_duration(query.schedule.size * grid.interval_us),
         "timezone": domain.reading.get("timezone", "UTC"),
         "slots": len(record.window),
         "loss_before": entry.loss_before,
         "loss_after": entry.loss_after,
+        "by": by,
+        "classes": labels,
+        "class_slots": slots,
+        "completeness": block.completeness,
     }
-
-
-def rows_of(registration: Registration, record: Record) -> pa.RecordBatch:
-    """The released rows of a record.
-
-    Returns:
-        One row a key, of ``RELEASE_SCHEMA``: the noisy counts, and where the total is public their projection onto
-        non-negative counts with that total, class of slots by class of slots.
-    """
-    block = record.block
-    if block is None:
-        raise StoreConflict(f"query {registration.query.name!r}: window {record.window} was refused and has no rows")
     public = total_is_public(registration)
     return release_batch(
-        header_of(registration, record) | _classes(registration, record) | {"completeness": block.completeness},
+        header,
         block.keys,
         members=layout_of(registration, record.window).members(record.shard),
         counts=block.counts,
         total=block.totals if public else None,
-        estimate=_estimate(registration, block) if public else None,
+        estimate=_estimate(query.noise_law, block, len(classes)) if public else None,
     )
 
 
-def _classes(registration: Registration, record: Record) -> dict[str, Any]:
-    """The columns of a query by classes of slots: from the public clock alone."""
-    classes = classes_of(registration)
-    if not classes.by:
-        return {"by": None, "classes": None, "class_slots": None}
-    slots = classes.slots_of(SlotGrid(**registration.domain.grid), record.window)
-    return {"by": list(classes.by), "classes": list(classes.labels), "class_slots": slots.tolist()}
-
-
-def _estimate(registration: Registration, block: NoisyBlock) -> npt.NDArray[np.float64] | None:
+def _estimate(noise_law: str, block: NoisyBlock, classes: int) -> npt.NDArray[np.float64] | None:
     """The histograms projected onto their totals, each class of slots onto its own.
 
     Noise that keeps the total of each class leaves it in the published counts; other noise hides it.
     """
-    number = len(classes_of(registration))
-    if number == 1:
+    if classes == 1:
         return project_to_total(block.counts, block.totals)
-    if registration.query.noise_law not in (FixedTotalHistogram.name, ExactHistogram.name):
+    if noise_law not in (FixedTotalHistogram.name, ExactHistogram.name):
         return None
     rows, columns = block.counts.shape
-    each = block.counts.reshape(rows * number, columns // number)
+    each = block.counts.reshape(rows * classes, columns // classes)
     return project_to_total(each, each.sum(axis=1)).reshape(block.counts.shape)
 
 
@@ -121,8 +110,11 @@ def back_up(
             raise ValueError(f"{path}: it exists, and a backup never replaces a file; choose another name")
     # a copy of damage would take the place of an earlier one that is whole
     check()
-    part = whole_file(target, private=True)
-    with part as temporary, closing(sqlite3.connect(temporary)) as copy, opened() as source:
+    with (
+        _whole_file(target, private=True) as temporary,
+        closing(sqlite3.connect(temporary)) as copy,
+        opened() as source,
+    ):
         try:
             source.backup(copy)
         except sqlite3.Error as error:
@@ -132,7 +124,7 @@ def back_up(
 
 
 @contextmanager
-def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
+def _whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
     """An empty file to write to, which gets its name when the block ends without an error.
 
     A private one is a new ledger, for its owner alone, and never replaces a file.
@@ -149,8 +141,7 @@ def whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
 
 
 #: The columns of an exported log.
-LOG_SCHEMA = pa.schema([("domain", pa.utf8()), ("seq", pa.int64()), ("key", pa.utf8()), ("body", pa.utf8()),
-                        ("digest", pa.utf8())])  # fmt: skip
+_COLUMNS = {"domain": pa.utf8(), "seq": pa.int64(), "key": pa.utf8(), "body": pa.utf8(), "digest": pa.utf8()}
 
 
 def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
@@ -158,14 +149,13 @@ def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
     if path.suffix not in (".jsonl", ".parquet"):
         raise ValueError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
     rows = [
-        {"domain": chain.name, "seq": row.seq, "key": row.key, "body": row.body, "digest": chain.digest_at(row.seq)}
+        dict(zip(_COLUMNS, (chain.name, row.seq, row.key, row.body, chain.digest_at(row.seq).hex()), strict=True))
         for chain in chains
         for row in pages(connection, chain.name, chain.seq)
     ]
-    table = pa.Table.from_pylist(rows, schema=LOG_SCHEMA)
-    with whole_file(path) as part, part.open("wb") as file:
+    with _whole_file(path) as part, part.open("wb") as file:
         if path.suffix == ".parquet":
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(_COLUMNS)), file, compression="zstd")
         else:
             told = (canonical_json({**row, "body": json.loads(row["body"])}) for row in rows)
             file.writelines(f"{one}\n".encode() for one in told)

@@ -28,26 +28,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.digests import canonical_json
-from .errors import StoreDamaged
+from .errors import damaged
 
 #: The only version of the tables that there is.
 VERSION = 1
 
-#: Bytes of the digest of a blob, and of the name of an entry.
-MARK = 16
+#: Bytes of the digest of a blob, and of the name of an entry; and of that of a row.
+MARK, _DIGEST = 16, 32
 
 #: Rows read in one statement.
 PAGE = 4_096
-
-ADVICE = (
-    "restore the newest backup, and know that what was charged after it is forgotten then; `quiltstream ledger verify` "
-    "lists everything that is damaged"
-)
-
-
-def damaged(what: str, why: str) -> StoreDamaged:
-    """The error for damage of a part of the ledger, in which no value of a block is named."""
-    return StoreDamaged(f"ledger: {what} {why}: the record is damaged; {ADVICE}")
 
 
 class _Bytes(sa.LargeBinary):
@@ -107,8 +97,9 @@ MOVE = (
 )
 
 
-def pages(connection: Connection, name: str, last: int, after: int = 0) -> Iterator[Any]:
+def pages(connection: Connection, name: str, last: int) -> Iterator[Any]:
     """The rows of a domain up to a number, with few of them in memory."""
+    after = 0
     while rows := connection.execute(ROWS, {"name": name, "after": after, "last": last}).all():
         yield from rows
         after = rows[-1][0]
@@ -137,9 +128,6 @@ class Head(NamedTuple):
         return cls(int(number), digest)
 
 
-_DIGEST = 32
-
-
 def begin_of(store_id: str, domain: str) -> bytes:
     """The digest before a domain's first row: chains of two ledgers never agree."""
     return hashlib.blake2b(repr(("quiltstream", store_id, domain)).encode(), digest_size=_DIGEST).digest()
@@ -165,24 +153,17 @@ def text_of(body: dict[str, Any], blob: bytes | None) -> str:
 
 
 #: What a row may raise that is not what was written: of JSON and UTF-8, zlib, fractions, schedules and rosters.
-_UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, OSError, MemoryError, zlib.error)
+UNREADABLE = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, OSError, MemoryError, zlib.error)
 
 
 class Chain:
-    """What this process knows of one domain: a function of its rows up to ``seq``.
-
-    Attributes:
-        name: of the domain; empty for the ledger's own.
-        store_id: random name of the ledger.
-        seq: how many rows it knows.
-        digest: of all of them.
-    """
+    """What this process knows of one domain: a function of its rows up to ``seq``."""
 
     def __init__(self, name: str, store_id: str) -> None:
-        self.name = name
-        self.store_id = store_id
-        self.seq = 0
-        self.digest = begin_of(store_id, name)
+        self.name = name  # of the domain; empty for the ledger's own
+        self.store_id = store_id  # random name of the ledger
+        self.seq = 0  # how many rows it knows
+        self.digest = begin_of(store_id, name)  # of all of them
         self._digests = bytearray()  # at each row
 
     @property
@@ -195,13 +176,13 @@ class Chain:
         """What is on record up to here, in short."""
         return Head(self.seq, self.digest.hex())
 
+    def digest_at(self, seq: int) -> bytes:
+        """The digest at a row."""
+        return bytes(self._digests[(seq - 1) * _DIGEST : seq * _DIGEST])
+
     def holds(self, seq: int, digest: bytes) -> bool:
         """Whether the chain has a digest at a row."""
-        return 0 < seq <= self.seq and bytes(self._digests[(seq - 1) * _DIGEST : seq * _DIGEST]) == digest
-
-    def digest_at(self, seq: int) -> str:
-        """The digest at a row, hexadecimal."""
-        return self._digests[(seq - 1) * _DIGEST : seq * _DIGEST].hex()
+        return 0 < seq <= self.seq and self.digest_at(seq) == digest
 
     def take(self, seq: int, key: str, text: str, blob: bytes | None) -> None:
         """Enter the next row."""
@@ -211,15 +192,12 @@ class Chain:
         self._digests += self.digest
         try:
             body = json.loads(text)
-            self.apply(key, body, self._checked(body, blob))
-        except _UNREADABLE as error:
+            if blob is not None and digest_of(blob) != body["blob"]:
+                raise damaged(self.said, f"has a row {self.seq} whose blob is not what was written")
+            self.apply(key, body, blob)
+        except UNREADABLE as error:
             why = f"has a row {seq} that is not what was written ({type(error).__name__})"
             raise damaged(self.said, why) from None
-
-    def _checked(self, body: dict[str, Any], blob: bytes | None) -> bytes | None:
-        if blob is not None and digest_of(blob) != body["blob"]:
-            raise damaged(self.said, f"has a row {self.seq} whose blob is not what was written")
-        return blob
 
     def apply(self, key: str, body: dict[str, Any], blob: bytes | None) -> None:
         """Enter what a row says."""
@@ -234,13 +212,8 @@ class Chain:
     @property
     def row(self) -> dict[str, Any]:
         """The row of its head."""
-        return {
-            "domain": self.name,
-            "store_id": self.store_id,
-            "seq": self.seq,
-            "digest": self.digest,
-            "version": VERSION,
-        }
+        said = {"domain": self.name, "store_id": self.store_id, "seq": self.seq, "digest": self.digest}
+        return {**said, "version": VERSION}
 
 
 class Root(Chain):

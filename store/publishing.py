@@ -19,21 +19,12 @@ import numpy as np
 
 from ..schemas.releases import COMPLETENESS
 from ..schemas.slots import Window
-from .codec import as_public, block_bytes, block_from_bytes, now_us, scale_text
+from .codec import NoisyBlock, block_bytes, block_from_bytes, now_us, scale_text
 from .database import Writing
 from .domain import Domain, Query
-from .errors import StoreConflict, shown
-from .log import damaged
+from .errors import StoreConflict, damaged, shown
 from .registration import Registrar
-from .specs import (
-    BlockKey,
-    BlockToPublish,
-    NoisyBlock,
-    Record,
-    Registration,
-    layout_of,
-    total_is_public,
-)
+from .specs import BlockKey, BlockToPublish, Record, Registration, layout_of, total_is_public
 
 #: Windows charged in one transaction at most: a late start must not keep the other writers of a domain waiting.
 MOST_AT_ONCE = 1_000
@@ -58,14 +49,13 @@ class Publisher:
             self._check_roster(query, window)
         if not self._charge_through(held, query, max(draft.window for draft in drafts)):
             return None
-        blocks: dict[BlockKey, NoisyBlock] = {}
         wanted: dict[BlockKey, BlockToPublish] = {}
         for draft in drafts:
-            place = draft.window.start, draft.shard
-            if place[0] not in query.entries:
+            start = draft.window.start
+            if start not in query.entries:
                 raise damaged(f"query {query.spec.name!r}", "has no entry for windows before the last one charged")
-            if query.entries[place[0]].charged:
-                wanted.setdefault(place, draft)  # of two drafts of one place, the first is the one on record
+            if query.entries[start].charged:
+                wanted.setdefault((start, draft.shard), draft)  # of two of one place, the first is on record
         there = {place: query.blocks[place] for place in wanted if place in query.blocks}
         read = self.writing.blobs(held.name)({one.seq: one.digest for one in there.values()}) if there else {}
         blocks = {place: block_from_bytes(read[one.seq], one.completeness) for place, one in there.items()}
@@ -74,28 +64,28 @@ class Publisher:
                 blocks[place] = self._draw(held, query, draft)
         reader = held.reader(query)
         entries = {start: reader(query.entries[start]) for start in {draft.window.start for draft in drafts}}
-        records: list[Record] = []
-        for draft in drafts:
+
+        def record(draft: BlockToPublish) -> Record:
             place = draft.window.start, draft.shard
             fresh = place not in there and wanted.get(place) is draft
-            records.append(Record(draft.window, draft.shard, entries[place[0]], blocks.get(place), fresh))
-        return records
+            return Record(draft.window, draft.shard, entries[place[0]], blocks.get(place), fresh)
+
+        return [record(draft) for draft in drafts]
 
     def charge_windows(self, last: Window, begun: Registration | None = None) -> bool:
         """Charge all windows up to one, which fixes their rosters, whatever the registration says of them.
 
-        Args:
-            last: the window.
-            begun: what was on record when the job began, if its rosters are to be those of
-                :meth:`.Registration.as_begun`; the newest if left out.
+        ``begun`` is what was on record when the job began, if its rosters are to be those of
+        :meth:`.Registration.as_begun`; the newest if left out.
 
         Returns:
             Whether the window is on record then; else the caller commits and calls again.
         """
         held, query = self._held()
-        if begun is None or not self._is_unsettled(begun, query):
-            return self._charge_through(held, query, last)
-        return self._charge_as_begun(begun, held, query, last)
+        unsettled = begun is not None and query.revision > begun.revision
+        if unsettled and self.registration.settled_from(query.versions[-1].created_us) > query.next_start:
+            return self._charge_as_begun(begun, held, query, last)
+        return self._charge_through(held, query, last)
 
     def _held(self) -> tuple[Domain, Query]:
         """Domain and query on record, which are those of the registration."""
@@ -109,12 +99,6 @@ class Publisher:
             )
         _check_same(self.registration, query)
         return held, query
-
-    def _is_unsettled(self, begun: Registration, query: Query) -> bool:
-        """Whether the newest roster does not hold yet for a job that began earlier."""
-        if query.revision <= begun.revision:
-            return False
-        return self.registration.settled_from(query.versions[-1].created_us) > query.next_start
 
     def _charge_as_begun(self, begun: Registration, held: Domain, query: Query, last: Window) -> bool:
         """Charge the next windows up to one that have one roster, as a job counts them that began earlier.
@@ -152,19 +136,24 @@ class Publisher:
         body = {"at": now_us(), "completeness": block.completeness}
         key = f"block/{draft.window.start}/{draft.shard}/{query.spec.name}"
         self.writing.add(held, key, body, block_bytes(block, with_totals=public))
-        return as_public(block, with_totals=public)
+        return block.as_public(with_totals=public)
 
     def _check_roster(self, query: Query, window: Window) -> None:
         """See that a window has the roster that the registration says: it was changed since, or the job is wrong."""
         recorded, given = query.roster_at(window.start), self.registration.roster_of(window).digest
         if recorded != given:
-            field = f"the digest of the roster of window {window}"
-            advice = f"because the roster was changed since; stop the job, or {_ANEW}"
-            raise _mismatch(query.spec.name, "roster", field, recorded[:8], given[:8], advice)
+            advice = (
+                f"because the roster of window {window} was changed since; stop the job, or read the registration "
+                "again and count the window anew: `Store.charge_windows` gives it"
+            )
+            raise _mismatch(query.spec.name, "roster", recorded[:8], given[:8], advice)
 
 
-def check_windows(registration: Registration, windows: Iterable[Window]) -> None:
-    """Refuse windows that the query does not have: to charge up to one would put refusals on record, for ever."""
+def check_drafts(registration: Registration, windows: Iterable[Window], shards: Iterable[int] = ()) -> None:
+    """Refuse windows or shards that the query does not have, before anything is locked.
+
+    To charge up to a window that is none would put refusals on record, for ever.
+    """
     query = registration.query
     for window in windows:
         if not query.schedule.contains(window):
@@ -172,45 +161,39 @@ def check_windows(registration: Registration, windows: Iterable[Window]) -> None
                 f"query {query.name!r}: window {window} is not in its schedule; publish the windows of the "
                 f"registration only"
             )
-
-
-def check_drafts(registration: Registration, drafts: Sequence[BlockToPublish]) -> None:
-    """Refuse drafts of windows or shards that the query does not have, before anything is locked."""
-    query = registration.query
-    check_windows(registration, (draft.window for draft in drafts))
-    for draft in drafts:
-        if not 0 <= draft.shard < query.shards:
+    for shard in shards:
+        if not 0 <= shard < query.shards:
             raise StoreConflict(
-                f"query {query.name!r}: shard {draft.shard} is not one of its {query.shards}; take the number of "
-                f"shards from the registration"
+                f"query {query.name!r}: shard {shard} is not one of its {query.shards}; take the number of shards from "
+                "the registration"
             )
+
+
+_STOP = "stop the job and register the query again: a row drawn now would not be the one that was charged"
+
+
+def _mismatch(query: str, field: str, recorded: Any, given: Any, advice: str = _STOP) -> StoreConflict:
+    """The error for a release that would not be what the recorded charge paid for; the job must stop."""
+    what = f"{field} is {shown(given)} for this job and {shown(recorded)} in the charge on record"
+    return StoreConflict(f"query {query!r}: {what}; {advice}", field=field, recorded=recorded, given=given)
 
 
 def _check_same(registration: Registration, held: Query) -> None:
     """A release needs digest and scale equal to what is on record, or it would not be what its charge pays for."""
-    query, stop, recorded_stop = registration.query, registration.query.schedule.stop, held.schedule.stop
+    query, spec = registration.query, held.spec
     for field, recorded, given in (
         ("digest", held.digest, registration.digest),
-        ("scale", scale_text(held.spec.scale), scale_text(query.scale)),
-        ("epsilon_dp", held.spec.epsilon_dp, query.epsilon_dp),
-        ("shards", held.spec.shards, query.shards),
-        ("scales", held.spec.scales, query.scales),
+        ("scale", scale_text(spec.scale), scale_text(query.scale)),
+        ("epsilon_dp", spec.epsilon_dp, query.epsilon_dp),
+        ("shards", spec.shards, query.shards),
+        ("scales", spec.scales, query.scales),
     ):
         if recorded != given:
-            raise _mismatch(query.name, field, field, recorded, given, _STOP)
+            raise _mismatch(query.name, field, recorded, given)
     # an extension since then is fine, its windows are only more
+    stop, recorded_stop = query.schedule.stop, held.schedule.stop
     if recorded_stop is not None and (stop is None or stop > recorded_stop):
-        raise _mismatch(query.name, "windows.stop", "windows.stop", recorded_stop, stop, _STOP)
-
-
-_STOP = "stop the job and register the query again: a row drawn now would not be the one that was charged"
-_ANEW = "read the registration again and count the window anew: `Store.charge_windows` gives it"
-
-
-def _mismatch(query: str, field: str, said: str, recorded: Any, given: Any, advice: str) -> StoreConflict:
-    """The error for a release that would not be what the recorded charge paid for; the job must stop."""
-    what = f"{said} is {shown(given)} for this job and {shown(recorded)} in the charge on record"
-    return StoreConflict(f"query {query!r}: {what}; {advice}", field=field, recorded=recorded, given=given)
+        raise _mismatch(query.name, "windows.stop", recorded_stop, stop)
 
 
 def _check_block(registration: Registration, draft: BlockToPublish, block: Any) -> None:
@@ -222,12 +205,11 @@ def _check_block(registration: Registration, draft: BlockToPublish, block: Any) 
             f"{where}: its block has {len(block.keys)} keys that are not the {len(keys)} of the shard in their order; "
             f"take them from the registration's roster"
         )
-    shapes = {"counts": (len(keys), layout.columns), "totals": (len(keys),)}
-    for name, found in (("counts", block.counts), ("totals", block.totals)):
-        if found.dtype != np.int64 or found.shape != shapes[name]:
+    for name, shape in (("counts", (len(keys), layout.columns)), ("totals", (len(keys),))):
+        found = getattr(block, name)
+        if found.dtype != np.int64 or found.shape != shape:
             raise StoreConflict(
-                f"{where}: its {name} are {found.dtype} of shape {found.shape}; they must be int64 of shape "
-                f"{shapes[name]}"
+                f"{where}: its {name} are {found.dtype} of shape {found.shape}; they must be int64 of shape {shape}"
             )
     if block.completeness not in COMPLETENESS:
         raise StoreConflict(

@@ -25,9 +25,8 @@ the ledger's own head first, and then the domain's.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..privacy.accounting.schedules import Schedule as Priced
@@ -37,11 +36,11 @@ from ..schemas.roster import Roster
 from ..schemas.slots import SlotGrid
 from .accounts import admitted_end, loss_of, priced
 from .changes import decide, know
-from .codec import delta_bytes, domain_body, now_us, plain, query_body
+from .codec import delta_bytes, now_us, plain
 from .database import Look, Writing
 from .domain import SAME_VALUES, SHARING, Blobs, Domain, Query
 from .errors import QUERY_ADVICE, BudgetRefused, StoreConflict
-from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference, roster_text
+from .specs import TRANSITIONS, DomainSpec, QuerySpec, Registration, first_difference
 
 _INT64 = 2**63 - 1
 
@@ -75,17 +74,12 @@ _RACE_ADVICE = (
 
 @dataclass(frozen=True)
 class Registrar:
-    """Registers queries of one domain inside a transaction that holds its lock and the ledger's own.
-
-    Attributes:
-        writing: the transaction.
-        name: of the domain.
-        roster: digest of the query's newest roster when the job looked, before it asked for the lock; ``None`` if there
-            was none. A roster is changed only if that is still so.
-    """
+    """Registers queries of one domain inside a transaction that holds its lock and the ledger's own."""
 
     writing: Writing
-    name: str
+    name: str  # of the domain
+    # digest of the query's newest roster when the job looked, before it asked for the lock; ``None`` if there was none.
+    # A roster is changed only if that is still so
     roster: str | None = None
 
     @property
@@ -97,11 +91,8 @@ class Registrar:
     def _blobs(self) -> Blobs:
         return self.writing.blobs(self.name)
 
-    def _answer(self, query: Query) -> Registration:
-        return self.held.registration(query, self._blobs)
-
-    def _roster_of(self, query: Query) -> Roster:
-        return self.held.rosters(query, {query.revision}, self._blobs)[query.revision]
+    def _others(self, own: DomainSpec) -> Others:
+        return Others.of(self.writing, own)
 
     def register(self, domain: DomainSpec, query: QuerySpec) -> Registration:
         """Put a query on record, or return what is on record for it."""
@@ -110,7 +101,7 @@ class Registrar:
         held = self.writing.domain(domain.name)
         if held is None:
             held = self.writing.begin(domain.name)
-            self.writing.add(held, "domain", *domain_body(domain))
+            self.writing.add(held, "domain", *domain.to_row())
         domain = self._of_same_values(domain, query.name)
         recorded, known_by_job = held.spec, (plain(domain.belief), domain.model_id)
         # the first where it is none of them, so that the difference is found
@@ -120,15 +111,16 @@ class Registrar:
             decide(self.writing, held, SHARING, new=other)
         known = held.queries.get(query.name)
         if known is None:
-            return self._create(held, query, belief, domain.shares_with)
-        spec = replace(known.spec, roster=self._roster_of(known))
+            return self._create(held, query, belief)
+        roster = held.roster(known, self._blobs)
+        spec = replace(known.spec, roster=roster)
         _compare_queries((recorded.under(known.belief), spec), (recorded.under(belief), query))
         if query.schedule_given:
             self._compare_schedules(known, query)
-        if query.roster_given and query.roster != spec.roster:
-            self._change_roster(known, spec.roster, query.roster, domain.shares_with)
+        if query.roster_given and query.roster != roster:
+            self._change_roster(known, roster, query.roster)
             know(self.writing, held, query.roster.series)
-        return self._answer(known)
+        return held.registration(known, self._blobs)
 
     def _claim_mode(self, query: QuerySpec) -> None:
         root = self.writing.root
@@ -165,7 +157,7 @@ class Registrar:
 
     def _compare_domains(self, recorded: DomainSpec, given: DomainSpec) -> None:
         name = f"domain {given.name!r}"
-        difference = first_difference(recorded.frozen_fields(), plain(given.frozen_fields()))
+        difference = first_difference(recorded.frozen_fields, plain(given.frozen_fields))
         if difference is not None:
             difference = first_difference(recorded.as_set, given.as_set) or difference
             advice = _BELIEF_ADVICE if difference[0].startswith("model") else _DOMAIN_ADVICE
@@ -174,9 +166,9 @@ class Registrar:
         if given.budget not in self.held.budgets:
             raise StoreConflict.of(name, "privacy.budget", recorded.budget, given.budget, _BUDGET_ADVICE)
 
-    def _create(self, held: Domain, query: QuerySpec, belief: int, shares_with: Iterable[str]) -> Registration:
+    def _create(self, held: Domain, query: QuerySpec, belief: int) -> Registration:
         if query.mechanism != TRANSITIONS:
-            check_apart(self._others(), replace(held.spec, shares_with=tuple(shares_with)), query.roster.series, held)
+            self._others(held.spec).check(query.roster.series, held)
         promises, asked = held.promised(), priced(query.schedule, query.losses)
         try:
             end, reserved = admitted_end(held.spec, asked, promises)
@@ -185,20 +177,19 @@ class Registrar:
         if end == asked.start:
             # one window alone, so that the number says what would have to be freed
             raise _refused(f"the first window of query {query.name!r}", held, [*promises, asked.first(1)])
-        stop = query.schedule.stop if end is None else end
-        body = query_body(query) | {
+        body = query.to_row() | {
             "at": now_us(),
             "digest": query.digest(held.spec.under(belief)),
             "belief": belief,
             "roster": query.roster.digest,
-            "promised": [(query.name, asked.start, stop)],
+            "promised": [(query.name, asked.start, query.schedule.stop if end is None else end)],
             "reserved": reserved,
         }
         self.writing.add(held, f"query/{query.name}", body, delta_bytes(None, query.roster))
         made = held.queries[query.name]
         made.take_roster(query.roster)
         know(self.writing, held, query.roster.series)
-        return replace(self._answer(made), fresh=True)
+        return replace(held.registration(made, self._blobs), fresh=True)
 
     def join(self, name: str, entries: Iterable[tuple[str, str | None]], most: int | None = None) -> Registration:
         """Let series join the newest roster, from the first window on that is not charged; known ones stay as they are.
@@ -206,9 +197,9 @@ class Registrar:
         Those stay out that another domain of the ledger has, and that this one may not have as well.
         """
         held, known = self.held, self.held.query(name)
-        roster = self._roster_of(known)
+        roster = held.roster(known, self._blobs)
         new = [pair for pair in entries if pair[0] not in roster.groups_of]
-        away = left_alone(self._others(), held.spec, (series for series, _ in new), held) if new else set[str]()
+        away = self._others(held.spec).left_alone((series for series, _ in new), held) if new else set[str]()
         joined = roster.joined_by((pair for pair in new if pair[0] not in away), most)
         if joined.kind != roster.kind:
             raise StoreConflict(f"query {name!r}: its histograms are of a {roster.kind}; let series join as such")
@@ -216,19 +207,15 @@ class Registrar:
         if joined is not roster and start is not None:
             self.add_version(known, roster, joined, start)
             know(self.writing, held, joined.series)
-        return self._answer(known)
+        return held.registration(known, self._blobs)
 
-    def _change_roster(self, known: Query, old: Roster, new: Roster, shares_with: Iterable[str]) -> None:
+    def _change_roster(self, known: Query, old: Roster, new: Roster) -> None:
         """Let another roster hold from the first window that is not charged."""
-        said = [roster_text(old), roster_text(new)]
-        conflict = partial(StoreConflict.of, f"query {known.spec.name!r}", "roster", *said)
-        if old.digest != self.roster:
-            raise conflict(_RACE_ADVICE)
-        start = known.first_open
-        if start is None:
-            raise conflict(_CHARGED_ADVICE)
-        spec = self.held.spec
-        check_apart(self._others(), replace(spec, shares_with=tuple(shares_with)), new.series, self.held)
+        said, spec, start = [_roster_text(old), _roster_text(new)], self.held.spec, known.first_open
+        if old.digest != self.roster or start is None:
+            advice = _RACE_ADVICE if old.digest != self.roster else _CHARGED_ADVICE
+            raise StoreConflict.of(f"query {known.spec.name!r}", "roster", *said, advice)
+        self._others(spec).check(new.series, self.held)
         said[1] += f", from {spec.instant(start)} on"
         self.add_version(known, old, new, start, keep=True, told=said)
 
@@ -256,13 +243,8 @@ class Registrar:
         """
         last = known.versions[-1]
         gone = not keep and bool(old.series) and last.start >= start and set(old.entries) <= set(roster.entries)
-        body = {
-            "at": now_us() if created_us is None else created_us,
-            "start": start,
-            "roster": roster.digest,
-            "gone": gone,
-            "told": told,
-        }
+        at = now_us() if created_us is None else created_us
+        body = {"at": at, "start": start, "roster": roster.digest, "gone": gone, "told": told}
         key = f"roster/{len(known.versions)}/{known.spec.name}"
         self.writing.add(self.held, key, body, delta_bytes(old, roster))
         known.take_roster(roster)
@@ -275,17 +257,17 @@ class Registrar:
         if differs is not None:
             raise StoreConflict.of(name, "windows.size", "bounds", f"others from {differs} on", _ZONE_ADVICE)
         if old.first != new.first:
-            starts = spec.instant(old.start), spec.instant(new.start)
-            raise StoreConflict.of(name, "windows.start", *starts, QUERY_ADVICE)
+            raise StoreConflict.of(
+                name, "windows.start", spec.instant(old.start), spec.instant(new.start), QUERY_ADVICE
+            )
         old_end, new_end = old.end, new.end
         if old_end == new_end:
             return
-        stops = spec.instant(old.stop), spec.instant(new.stop)
         if old.difference(new) is not None and new_end is not None:
             # the zone data differ behind the end that is asked for, so that no later one can be
             self._end_schedule(known, new_end)
             return
-        cut = self._answer(known).admitted_stop is not None
+        cut, stops = held.admitted_stop(known) is not None, (spec.instant(old.stop), spec.instant(new.stop))
         if cut or old_end is None or (new_end is not None and new_end < old_end):
             raise StoreConflict.of(name, "windows.stop", *stops, QUERY_ADVICE)
         promises = held.promised()
@@ -293,8 +275,8 @@ class Registrar:
         end, reserved = admitted_end(spec, asked, promises)
         if end is not None:
             raise _refused(f"extending query {query.name!r} to {stops[1]}", held, [*promises, asked])
-        promise = query.name, asked.start, new.stop
-        more: dict[str, Any] = {"stop": new.stop, "promised": [promise], "reserved": reserved}
+        promised = [(query.name, asked.start, new.stop)]
+        more: dict[str, Any] = {"stop": new.stop, "promised": promised, "reserved": reserved}
         decide(self.writing, held, "schedule-extended", old=old.stop, new=new.stop, query=query.name, **more)
 
     def _end_schedule(self, known: Query, slot: int) -> None:
@@ -314,8 +296,10 @@ class Registrar:
         more: dict[str, Any] = {"stop": slot, "promised": [], "reserved": loss_of(spec, left)}
         decide(self.writing, held, "schedule-ended", old=old, new=new, query=known.spec.name, **more)
 
-    def _others(self) -> Others:
-        return Others.of(self.writing, self.name)
+
+def _roster_text(roster: Roster) -> str:
+    """A roster in a message: names of series are data."""
+    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
 
 
 def _refused(what: str, held: Domain, asked: list[Priced]) -> BudgetRefused:
@@ -330,26 +314,29 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
     # before the scale, which would be another one then
     if given.roster_given and given.roster.multiplicity > held.most and given.roster.kind == held.roster.kind:
         raise StoreConflict.of(name, "roster.multiplicity", held.most, given.roster.multiplicity, _MOST_ADVICE)
-    old, new = plain(held.frozen_fields(recorded)), plain(given.frozen_fields(domain))
-    anchors = old.pop("windows.anchor", None), new.pop("windows.anchor", None)
-    old["noise_law"], new["noise_law"] = held.noise_law, given.noise_law
-    old["by"], new["by"] = list(held.by), list(given.by)
-    old["bins"], new["bins"] = plain(held.bins), plain(given.bins)
-    # none is part of the digest, but all say what the loss is; the last depends on the series as well
-    if held.lengths or given.lengths:
-        # by other zone data there may be windows of other lengths
-        both = sorted(held.scales.keys() & given.scales.keys())
-        old["scales"], new["scales"] = ({str(slots): one.scales[slots] for slots in both} for one in (held, given))
-    else:
-        old["release_epsilon_dp"], new["release_epsilon_dp"] = held.release_epsilon_dp, given.release_epsilon_dp
-    if given.roster == held.roster or (given.roster_given and given.given_model):
-        old["given_model"], new["given_model"] = held.given_model, given.given_model
-    difference = first_difference(old, new)
+    # by other zone data there may be windows of other lengths
+    both = sorted(held.scales.keys() & given.scales.keys())
+    # whether it holds given the model depends on the series as well
+    same_series = given.roster == held.roster or (given.roster_given and given.given_model)
+
+    def compared(query: QuerySpec, domain: DomainSpec) -> dict[str, Any]:
+        """What is frozen, and what is no part of the digest and says what the loss is."""
+        found = query.frozen_fields(domain)
+        found.pop("windows.anchor", None)
+        found |= {"noise_law": query.noise_law, "by": query.by, "bins": query.bins}
+        if held.lengths or given.lengths:
+            found["scales"] = {str(slots): query.scales[slots] for slots in both}
+        else:
+            found["release_epsilon_dp"] = query.release_epsilon_dp
+        return plain(found | ({"given_model": query.given_model} if same_series else {}))
+
+    difference = first_difference(compared(held, recorded), compared(given, domain))
     if difference is not None:
         said = first_difference(held.as_set(recorded), given.as_set(domain))
         raise StoreConflict.of(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
-    if not given.schedule_given and anchors[0] != anchors[1]:
+    anchors = [one.schedule.anchor % one.schedule.every for one in (held, given)]
+    if not given.schedule_given and held.schedule.calendar is None and anchors[0] != anchors[1]:
         raise StoreConflict.of(name, "windows.anchor", *anchors, QUERY_ADVICE)
 
 
@@ -397,24 +384,46 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Others:
-    """The other domains of a ledger, with every series that each has or ever had."""
+    """The other domains of a ledger than one, with every series that each has or ever had."""
 
-    domains: Mapping[str, tuple[Domain, frozenset[str]]]
+    own: DomainSpec
+    domains: dict[str, tuple[Domain, frozenset[str]]]
 
     @classmethod
-    def of(cls, look: Look, own: str) -> Others:
+    def of(cls, look: Look, own: DomainSpec) -> Others:
         """All domains but one."""
-        return cls({name: (one, one.all_series(look.blobs(name))) for name, one in look.others(own).items()})
+        found = look.others(own.name)
+        return cls(own, {name: (one, one.all_series(look.blobs(name))) for name, one in found.items()})
 
-    def declared(self, name: str) -> set[str]:
-        """The domains that said that they may share series with one."""
-        return {other for other, (one, _) in self.domains.items() if name in one.declared()}
+    def _said(self, held: Domain | None) -> set[str]:
+        """The domains with which it may share series: by its own word, on record or not, or by theirs."""
+        theirs = {name for name, (one, _) in self.domains.items() if self.own.name in one.declared()}
+        return theirs | set(self.own.shares_with) | (set[str]() if held is None else held.declared())
 
+    def _barred(self, series: Iterable[str], held: Domain | None) -> Iterator[tuple[str, set[str], str | None]]:
+        """Every domain that has some of the series and may not share them, with these and how its process differs."""
+        asked, said = set(series), self._said(held)
+        for name, (other, known) in self.domains.items():
+            shared = asked & known
+            if shared:
+                differs = _process_difference(other.spec, self.own)
+                if differs is None or name not in said:
+                    yield name, shared, differs
 
-def check_apart(others: Others, domain: DomainSpec, series: Collection[str], own: Domain | None = None) -> None:
-    """Refuse series of a domain that another domain of the ledger has, unless it may have them as well."""
-    for other, shared, differs in _barred(others, domain, series, own):
-        raise _shared_with(domain.name, other, len(shared), differs)
+    def check(self, series: Collection[str], held: Domain | None) -> None:
+        """Refuse series that another domain of the ledger has, unless this one may have them as well."""
+        for other, shared, differs in self._barred(series, held):
+            raise _shared_with(self.own.name, other, len(shared), differs)
+
+    def left_alone(self, series: Iterable[str], held: Domain | None) -> set[str]:
+        """Those of some series that may not join, because another domain of the ledger has them."""
+        return set[str]().union(*(shared for _, shared, _ in self._barred(series, held)))
+
+    def sharings(self, series: Collection[str], held: Domain | None) -> tuple[Sharing, ...]:
+        """What a domain that has some series shares with each other one, by name; none where it shares nothing."""
+        said, asked = self._said(held), set(series)
+        found = ((other, len(known & asked)) for other, (_, known) in self.domains.items())
+        return tuple(Sharing(other, count, other in said) for other, count in found if count)
 
 
 def _shared_with(domain: str, other: str, series: int, differs: str | None) -> StoreConflict:
@@ -435,40 +444,7 @@ def _shared_with(domain: str, other: str, series: int, differs: str | None) -> S
     return StoreConflict(message, field="domain", domain=domain, other=other, series=series, differs=differs)
 
 
-def left_alone(others: Others, domain: DomainSpec, series: Iterable[str], own: Domain | None = None) -> set[str]:
-    """Those of some series that may not join a domain, because another one of the ledger has them."""
-    return set[str]().union(*(shared for _, shared, _ in _barred(others, domain, series, own)))
-
-
-def _barred(
-    others: Others, domain: DomainSpec, series: Iterable[str], own: Domain | None
-) -> Iterator[tuple[str, set[str], str | None]]:
-    """Every other domain that has some of the series and may not share them, with these and how its process differs."""
-    asked = set(series)
-    said = _said(others, domain.name, own) | set(domain.shares_with)
-    for name, (other, known) in others.domains.items():
-        shared = asked & known
-        if shared:
-            differs = process_difference(other.spec, domain)
-            if differs is None or name not in said:
-                yield name, shared, differs
-
-
-def sharings(
-    others: Others, name: str, series: Collection[str], own: Domain | None, said: Iterable[str] = ()
-) -> tuple[Sharing, ...]:
-    """What a domain that has some series shares with each other one, by name; none where it shares nothing."""
-    said = _said(others, name, own) | set(said)
-    found = ((other, len(known & set(series))) for other, (_, known) in others.domains.items())
-    return tuple(Sharing(other, count, other in said) for other, count in found if count)
-
-
-def _said(others: Others, name: str, own: Domain | None) -> set[str]:
-    """The domains with which one may share series: by its own word, or by theirs."""
-    return others.declared(name) | (set[str]() if own is None else own.declared())
-
-
-def process_difference(one: DomainSpec, other: DomainSpec) -> str | None:
+def _process_difference(one: DomainSpec, other: DomainSpec) -> str | None:
     """The field in which the state processes of two domains differ, named as in the settings; ``None`` for the same."""
     found = first_difference(plain(one.process), plain(other.process))
     return None if found is None else _SETTING_OF.get(found[0], found[0])

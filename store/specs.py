@@ -1,4 +1,4 @@
-"""What a job says about itself before it publishes anything, and what the store answers: plain values.
+"""What a job says about itself before it publishes anything, and what the store answers: plain values and their rows.
 
 A *domain* fixes at first use what its account depends on; a *query* fixes what its numbers depend on. Both are frozen
 by the first registration: the same name with other content is refused, naming the field (contracts 1 and 2).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
+from ..schemas.calendars import Calendar
 from ..schemas.digests import canonical_json, digest, stable_hashes
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_duration, format_instant
 from ..schemas.states import StateSpace
+from .codec import NoisyBlock, packed, scale_text, unpacked
 from .errors import StoreConflict, Words
 
 #: How long after a change of a roster a window begins that a running job counts by it, microseconds: its workers look
@@ -29,7 +31,6 @@ SETTLING_US = 60_000_000
 
 #: Whether a store holds noisy rows, or the noise-free rows of tests; one store never holds both.
 Noise = Literal["private", "none"]
-
 
 BlockKey = tuple[int, int]
 """A window's first slot, and a shard."""
@@ -73,38 +74,37 @@ class BeliefChange:
         hashes = tuple(sorted({*self.series_hashes, *other.series_hashes}))
         return replace(self, given_model=self.given_model or other.given_model, series_hashes=hashes)
 
+    def to_row(self) -> tuple[dict[str, Any], bytes]:
+        """What is written of it, and its blob: hashes of series can be guessed from their names."""
+        body = asdict(self)
+        return body, packed({name: body.pop(name) for name in ("belief", "series_hashes")})
+
+    @classmethod
+    def of_row(cls, body: dict[str, Any], blob: bytes | None) -> BeliefChange:
+        """The inverse of :meth:`to_row`."""
+        hidden = unpacked(blob)
+        return cls(**body, belief=hidden["belief"], series_hashes=tuple(hidden["series_hashes"]))
+
 
 @dataclass(frozen=True, slots=True)
 class DomainSpec:
-    """The series that one budget protects, with the belief about them.
-
-    Attributes:
-        name: the domain's name.
-        grid: ``SlotGrid.to_dict()``.
-        states: ``StateSpace.to_dict()``.
-        belief: canonical form of the belief the ledger reads.
-        model_id: digest of the model the belief comes from.
-        guarantee: ``stream`` or ``window``.
-        budget: epsilon.
-        missing: the rule for cells without a reading.
-        reading: how a reading becomes a state: the columns, the factor, the zone of its time. Two ways of reading are
-            two chains even over the same bins, and their costs do not compose.
-        changes: what joined the belief or followed it since, as on record.
-        shares_with: domains over other state processes whose series this one may have, as its job says.
-        same_values_as: query of the domain whose values the readings have, as the job says that derives them otherwise.
-    """
+    """The series that one budget protects, with the belief about them."""
 
     name: str
-    grid: dict[str, Any]
-    states: dict[str, Any]
-    belief: dict[str, Any]
-    model_id: str
-    guarantee: str
-    budget: float
-    missing: str
+    grid: dict[str, Any]  # ``SlotGrid.to_dict()``
+    states: dict[str, Any]  # ``StateSpace.to_dict()``
+    belief: dict[str, Any]  # canonical form of the belief the ledger reads
+    model_id: str  # digest of the model the belief comes from
+    guarantee: str  # ``stream`` or ``window``
+    budget: float  # epsilon
+    missing: str  # the rule for cells without a reading
+    # how a reading becomes a state: the columns, the factor, the zone of its time. Two ways of reading are two chains
+    # even over the same bins, and their costs do not compose
     reading: dict[str, Any] = field(default_factory=dict)
-    changes: tuple[BeliefChange, ...] = ()
+    changes: tuple[BeliefChange, ...] = ()  # what joined the belief or followed it since, as on record
+    # domains over other state processes whose series this one may have, as its job says
     shares_with: tuple[str, ...] = field(default=(), compare=False)
+    # query of the domain whose values the readings have, as the job says that derives them otherwise
     same_values_as: str = field(default="", compare=False)
 
     @property
@@ -122,6 +122,31 @@ class DomainSpec:
         return self.missing in ("public", "state") or self.missing.startswith("break ")
 
     @property
+    def frozen_fields(self) -> dict[str, Any]:
+        """What may never change under this name; the budget may, by an explicit command of record."""
+        return {
+            "slots": self.grid,
+            "states": self.states,
+            "belief": self.belief,
+            "model_id": self.model_id,
+            "guarantee": self.guarantee,
+            "missing": self.missing,
+            "readings": self.reading,
+        }
+
+    def to_row(self) -> tuple[dict[str, Any], bytes]:
+        """What is written of it, and its blob: the belief may hold statistics of a history."""
+        body = self.frozen_fields | {"budget": self.budget}
+        return body, packed(body.pop("belief"))
+
+    @classmethod
+    def of_row(cls, name: str, body: dict[str, Any], blob: bytes | None) -> DomainSpec:
+        """The inverse of :meth:`to_row`."""
+        alike = {field: body[field] for field in ("states", "model_id", "guarantee", "missing")}
+        budget = float(body["budget"])
+        return cls(name, body["slots"], belief=unpacked(blob), budget=budget, reading=body["readings"], **alike)
+
+    @property
     def as_set(self) -> dict[str, Any]:
         """The frozen fields by the names that they have in the settings, and in the words of a settings file."""
         grid = SlotGrid(**self.grid)
@@ -132,11 +157,11 @@ class DomainSpec:
             "slots.interval": format_duration(grid.interval_us),
             "slots.origin": format_instant(grid.origin_us),
             "missing": {rule: longest} if longest else rule,
-            "states": {name: value for name, value in self.states.items() if name != "missing_state"},
+            "states": _without(self.states, "missing_state"),
             "model": self.belief,
             "model, by its digest,": self.model_id,
             "privacy.guarantee": self.guarantee,
-            "readings": {name: value for name, value in self.reading.items() if name != "timezone"},
+            "readings": _without(self.reading, "timezone"),
         }
 
     @property
@@ -148,8 +173,8 @@ class DomainSpec:
         interval, origin = int(self.grid["interval_us"]), int(self.grid["origin_us"])
         return {
             "slots": {"interval_us": interval, "origin_us": origin % interval},
-            "states": {name: value for name, value in self.states.items() if name != "unit"},
-            "readings": {name: value for name, value in self.reading.items() if name != "unit"},
+            "states": _without(self.states, "unit"),
+            "readings": _without(self.reading, "unit"),
         }
 
     def instant(self, slot: int | None) -> str | None:
@@ -187,53 +212,31 @@ class DomainSpec:
         belief, model_id = self.beliefs[number]
         return replace(self, belief=belief, model_id=model_id) if number else self
 
-    def frozen_fields(self) -> dict[str, Any]:
-        """What may never change under this name; the budget may, by an explicit command of record."""
-        return {
-            "slots": self.grid,
-            "states": self.states,
-            "belief": self.belief,
-            "model_id": self.model_id,
-            "guarantee": self.guarantee,
-            "missing": self.missing,
-            "readings": self.reading,
-        }
+
+def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field != name}
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """A named statistic over a domain with its windows.
-
-    Attributes:
-        name: the query's name.
-        domain: the domain's name.
-        scale: exact scale of the noise in every count; where windows have noise by their length, the largest of all.
-        release_epsilon_dp: loss per slot of one release with noise of that scale.
-        mechanism: how the noise was calibrated, or ``none``.
-        schedule: the windows; ``start`` or ``stop`` are ``None`` only for an endless one.
-        schedule_given: whether the settings fixed both ends; if not, the ends of the first registration hold.
-        roster: the series and groups.
-        roster_given: whether the settings named a roster; if not, the roster of the first registration holds.
-        shards: parallel parts; frozen with the query.
-        header: the columns that all released rows of the query share, kept for exports; under ``lengths`` those that
-            rows of windows of a length have in their place, by the slots of a window.
-        given_model: whether the loss holds only given a model estimated from the protected series.
-        multiplicity: in how many histograms of a window a cell counts at most, as the scale was calibrated for; that of
-            the roster if left out.
-    """
+    """A named statistic over a domain with its windows."""
 
     name: str
-    domain: str
-    scale: Fraction
-    release_epsilon_dp: float
-    mechanism: str
-    schedule: Schedule
-    schedule_given: bool
-    roster: Roster
-    roster_given: bool
-    shards: int
+    domain: str  # the domain's name
+    scale: Fraction  # of the noise in every count; where windows have noise by their length, the largest of all
+    release_epsilon_dp: float  # loss per slot of one release with noise of that scale
+    mechanism: str  # how the noise was calibrated, or ``none``
+    schedule: Schedule  # the windows; an end is ``None`` only for an endless one
+    schedule_given: bool  # whether the settings fixed both ends; if not, the ends of the first registration hold
+    roster: Roster  # the series and groups
+    roster_given: bool  # whether the settings named a roster; if not, that of the first registration holds
+    shards: int  # parallel parts; frozen with the query
+    # the columns that all released rows of the query share, kept for exports; under ``lengths`` those that rows of
+    # windows of a length have in their place, by the slots of a window
     header: dict[str, Any] = field(default_factory=dict)
-    given_model: bool = False
+    given_model: bool = False  # whether the loss holds only given a model estimated from the protected series
+    # in how many histograms of a window a cell counts at most, as the scale was calibrated for; that of the roster if
+    # left out
     multiplicity: int | None = None
 
     @property
@@ -267,7 +270,7 @@ class QuerySpec:
             self,
             scale=Fraction(own["scale_exact"]),
             release_epsilon_dp=float(own["epsilon_dp"]),
-            header={name: value for name, value in self.header.items() if name != LENGTHS} | own,
+            header=_without(self.header, LENGTHS) | own,
             multiplicity=self.most,
         )
 
@@ -279,9 +282,7 @@ class QuerySpec:
     @property
     def losses(self) -> float | dict[int, float]:
         """What :attr:`epsilon_dp` is for every window, or by the slots of a window."""
-        if not self.lengths:
-            return self.epsilon_dp
-        return {slots: self.of_length(slots).epsilon_dp for slots in self.lengths}
+        return {slots: self.of_length(slots).epsilon_dp for slots in self.lengths} or self.epsilon_dp
 
     @property
     def noise_law(self) -> str:
@@ -307,38 +308,33 @@ class QuerySpec:
 
     def frozen_fields(self, domain: DomainSpec) -> dict[str, Any]:
         """What determines the numbers; the digest of these names the query's rows."""
-        return {
-            **domain.frozen_fields(),
-            **self._frozen_scales(),
-            "mechanism": self.mechanism,
-            # queries on record with independent noise keep their digests
-            **({"noise_law": self.noise_law} if self.noise_law == FixedTotalHistogram.name else {}),
-            # likewise those without classes of slots; the zone of the classes is that of the readings
-            **({"by": list(self.by)} if self.by else {}),
-            **({"bins": list(self.bins)} if self.bins is not None else {}),
-            **self._frozen_windows(),
-            "key_kind": self.roster.kind,
-        }
-
-    def _frozen_scales(self) -> dict[str, Any]:
-        """The scale; or those of the lengths that windows have by any edition of the zone data, where they differ."""
-        scales, calendar = self.scales, self.schedule.calendar
-        if calendar is not None and scales:
+        schedule, calendar, scales = self.schedule, self.schedule.calendar, self.scales
+        if calendar is not None:
+            # of the lengths that windows have by any edition of the zone data
             scales = {slots: scales[slots] for slots in calendar.regular if slots in scales}
-        if len({*scales.values()}) > 1:
-            return {"scales": {str(slots): scale for slots, scale in scales.items()}}
-        (only,) = {*scales.values()} or {f"{self.scale.numerator}/{self.scale.denominator}"}
-        return {"scale": only}
-
-    def _frozen_windows(self) -> dict[str, Any]:
-        schedule, calendar = self.schedule, self.schedule.calendar
+        different = {*scales.values()}
+        if len(different) > 1:
+            scale: dict[str, Any] = {"scales": {str(slots): one for slots, one in scales.items()}}
+        else:
+            scale = {"scale": different.pop() if different else scale_text(self.scale)}
         if calendar is not None:
             # the bounds are on record and compared by themselves: those that come may differ with the zone data
-            return {"windows.size": calendar.unit, "windows.timezone": calendar.timezone}
+            windows: dict[str, Any] = {"windows.size": calendar.unit, "windows.timezone": calendar.timezone}
+        else:
+            anchor = schedule.anchor % schedule.every
+            windows = {"windows.size": schedule.size, "windows.every": schedule.every, "windows.anchor": anchor}
+        optional = {
+            "noise_law": self.noise_law if self.noise_law == FixedTotalHistogram.name else None,
+            "by": list(self.by) or None,
+            "bins": None if self.bins is None else list(self.bins),
+        }
         return {
-            "windows.size": schedule.size,
-            "windows.every": schedule.every,
-            "windows.anchor": schedule.anchor % schedule.every,
+            **domain.frozen_fields,
+            **scale,
+            "mechanism": self.mechanism,
+            **{name: value for name, value in optional.items() if value is not None},
+            **windows,
+            "key_kind": self.roster.kind,
         }
 
     def as_set(self, domain: DomainSpec) -> dict[str, Any]:
@@ -359,13 +355,45 @@ class QuerySpec:
         """Digest of :meth:`frozen_fields`."""
         return digest(self.frozen_fields(domain))
 
+    def to_row(self) -> dict[str, Any]:
+        """What is written of it, but for its roster."""
+        schedule, calendar = self.schedule, self.schedule.calendar
+        return {
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
+            **{name: getattr(schedule, name) for name in ("size", "every", "start", "stop", "anchor")},
+            "calendar": None if calendar is None else calendar.to_dict(),
+            "scale": scale_text(self.scale),
+            "most": self.most,
+            "kind": self.roster.kind,
+        }
+
+    @classmethod
+    def of_row(cls, domain: str, name: str, body: dict[str, Any]) -> QuerySpec:
+        """The inverse of :meth:`to_row`, with a roster without series; schedule and roster count as given."""
+        calendar = None if body["calendar"] is None else Calendar.from_dict(body["calendar"])
+        numbers = body["size"], body["every"], body["start"], body["stop"], body["anchor"]
+        return cls(
+            name,
+            domain,
+            scale=Fraction(body["scale"]),
+            schedule=Schedule(*numbers, calendar),
+            schedule_given=True,
+            roster=Roster((), body["kind"]),
+            roster_given=True,
+            multiplicity=body["most"],
+            **{name: body[name] for name in _AS_THEY_ARE},
+        )
+
+
+_AS_THEY_ARE = ("release_epsilon_dp", "mechanism", "given_model", "shards", "header")
+
 
 @dataclass(frozen=True, slots=True)
 class RosterVersion:
     """A roster that holds from the window that starts at a slot on, until the next version does."""
 
     start: int  # first slot of the window
-    roster: Roster  # the roster
+    roster: Roster
     number: int = field(default=0, compare=False)  # how many versions were on record before it
     created_us: int = field(default=0, compare=False)  # when it was put on record
 
@@ -376,34 +404,23 @@ class Registration:
 
     Which roster a window has is settled for ever when the window is charged; until then it is the newest,
     ``query.roster``.
-
-    Attributes:
-        domain: the domain of record (with the budget now in force).
-        query: the query of record, with the frozen schedule, roster and shards.
-        digest: digest of the query.
-        admitted_stop: windows that end after this slot are refused, because the budget reserved for the query ends
-            there; ``None`` if all are admitted. It depends on schedules alone, not on what arrives first.
-        reserved_loss: loss of the domain when everything reserved so far is published, epsilon.
-        fresh: whether this call created the query.
-        versions: the rosters by start, the newest last; none where the roster was never changed.
-        joined: every series that was ever in the roster, in the order in which they joined; none likewise.
-        revision: how often the roster was changed.
-        settling: the versions as a job has them that began before them, from the window on that it counts by them: also
-            those that another replaced before a window was charged, but for such a job.
-        belief: for which of the domain's beliefs the noise was calibrated.
     """
 
-    domain: DomainSpec
-    query: QuerySpec
-    digest: str
+    domain: DomainSpec  # of record, with the budget now in force
+    query: QuerySpec  # of record, with the frozen schedule, roster and shards
+    digest: str  # of the query
+    # windows that end after this slot are refused, because the budget reserved for the query ends there; ``None`` if
+    # all are admitted. It depends on schedules alone, not on what arrives first
     admitted_stop: int | None
-    reserved_loss: float
-    fresh: bool
-    versions: tuple[RosterVersion, ...] = ()
-    joined: tuple[str, ...] = ()
-    revision: int = 0
+    reserved_loss: float  # loss of the domain when everything reserved so far is published, epsilon
+    fresh: bool  # whether this call created the query
+    versions: tuple[RosterVersion, ...] = ()  # by start, the newest last; none where the roster was never changed
+    joined: tuple[str, ...] = ()  # every series that was ever in the roster, in the order they joined; none likewise
+    revision: int = 0  # how often the roster was changed
+    # the versions as a job has them that began before them, from the window on that it counts by them: also those that
+    # another replaced before a window was charged, but for such a job
     settling: tuple[RosterVersion, ...] = field(default=(), compare=False)
-    belief: int = 0
+    belief: int = 0  # for which of the domain's beliefs the noise was calibrated
 
     def roster_of(self, window: Window) -> Roster:
         """The roster of a window: as it was charged, or the newest."""
@@ -440,59 +457,24 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyBlock:
-    """The noisy histograms of one shard in one window.
-
-    Attributes:
-        keys: names of the n series or groups.
-        totals: cells counted per key, int64, shape (n,); meaningful only where that number is public.
-        counts: noisy counts, int64, shape (n, k).
-        completeness: ``live``, ``replayed``, ``silent`` or ``unavailable``.
-    """
-
-    keys: tuple[str, ...]
-    totals: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    completeness: str = "live"
-
-
-@dataclass(frozen=True, slots=True)
 class BlockToPublish:
-    """A block that wants to be published.
-
-    Attributes:
-        window: the window.
-        shard: the shard.
-        draw: makes the noisy block; called at most once, inside the transaction, and never when a block is on record.
-    """
+    """A block that wants to be published."""
 
     window: Window
     shard: int
+    # makes the noisy block; called at most once, inside the transaction, and never when a block is on record
     draw: Callable[[], NoisyBlock]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is on record for one window and shard after :meth:`Store.publish`.
-
-    Attributes:
-        window: the window.
-        shard: the shard.
-        entry: the charge or refusal of the window.
-        block: the rows of record; ``None`` for a refused window.
-        fresh: whether this call put the block on record; otherwise an earlier one did and the draft was discarded.
-    """
+    """What is on record for one window and shard after :meth:`Store.publish`."""
 
     window: Window
     shard: int
-    entry: LedgerEntry
-    block: NoisyBlock | None
-    fresh: bool
-
-
-def roster_text(roster: Roster) -> str:
-    """A roster in a message: names of series are data."""
-    return f"{len(roster.series)} series in {len(roster.keys)} {roster.kind} histograms, digest {roster.digest[:8]}"
+    entry: LedgerEntry  # the charge or refusal of the window
+    block: NoisyBlock | None  # the rows of record; ``None`` for a refused window
+    fresh: bool  # whether this call put the block on record; otherwise an earlier one did and the draft was discarded
 
 
 def group_by(kind: str) -> Words | None:
@@ -503,7 +485,7 @@ def group_by(kind: str) -> Words | None:
 def first_difference(recorded: Any, given: Any, field: str = "") -> tuple[str, Any, Any] | None:
     """The first field in which two plain values differ, named with its path: (field, recorded, given)."""
     if isinstance(recorded, Mapping) and isinstance(given, Mapping):
-        for name in [*recorded, *(name for name in given if name not in recorded)]:
+        for name in dict.fromkeys([*recorded, *given]):
             path = f"{field}.{name}" if field else str(name)
             found = first_difference(recorded.get(name), given.get(name), path)
             if found is not None:
@@ -542,10 +524,8 @@ class Layout:
 
 
 #: The last cuts, newest first, for to hash all names for every block would cost more than the block; threads that race
-#: make one twice, nothing else.
+#: make one twice, nothing else. A job works on few rosters at once: that of the windows being published, and the next.
 _remembered: tuple[Layout, ...] = ()
-
-#: A job works on few rosters at once: that of the windows being published, and the next one.
 _MOST = 4
 
 
@@ -575,14 +555,11 @@ def classes_of(registration: Registration) -> SlotClasses:
 def bins_of(registration: Registration) -> StateSpace:
     """The bins of a query of record: the states of its domain, or unions of them."""
     query, states = registration.query, StateSpace.from_dict(registration.domain.states)
-    if query.bins is None:
-        return states
     try:
-        return states.merged(query.bins)
+        return states if query.bins is None else states.merged(query.bins)
     except ValueError as error:
-        raise StoreConflict(
-            f"query {query.name!r}: {error}; check this record with `quiltstream ledger verify`"
-        ) from None
+        check = "check this record with `quiltstream ledger verify`"
+        raise StoreConflict(f"query {query.name!r}: {error}; {check}") from None
 
 
 def total_is_public(registration: Registration) -> bool:

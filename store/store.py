@@ -25,13 +25,12 @@ from .answers import Charged, DomainSummary
 from .changes import Changed, Estimated, SourceId
 from .codec import block_from_bytes
 from .database import Database, Look, borrow
-from .domain import Blobs, Domain, Query, unknown_query, windows_from
+from .domain import Query, windows_from
 from .engines import check_rights
-from .errors import StoreConflict
-from .exports import has_keys, rows_of
-from .log import Head, damaged, heads
-from .publishing import Publisher, check_drafts, check_windows
-from .registration import Others, Registrar, Sharing, check_apart, left_alone, sharings
+from .errors import StoreConflict, damaged
+from .log import Head, heads
+from .publishing import Publisher, check_drafts
+from .registration import Others, Registrar, Sharing
 from .specs import BeliefChange, BlockKey, BlockToPublish, DomainSpec, QuerySpec, Record, Registration, layout_of
 
 #: Blocks, and windows, that are looked at in one short transaction: a slow reader blocks no writer.
@@ -161,7 +160,7 @@ class Store:
             StoreConflict: what is on record is not what the registration says, or a window is not one of the query's.
         """
         asked = sorted(windows)
-        check_windows(registration, asked)
+        check_drafts(registration, asked)
         if not asked:
             return registration
         database, name, last = self._database(), registration.domain.name, asked[-1]
@@ -185,7 +184,7 @@ class Store:
             StoreConflict: what is on record is not what the registration says: the job must stop, unless the ``field``
                 is ``roster``, which :meth:`charge_windows` gives anew; or a draft does not belong to the query.
         """
-        check_drafts(registration, drafts)
+        check_drafts(registration, (one.window for one in drafts), (one.shard for one in drafts))
         if not drafts:
             return []
         database = self._database()
@@ -294,8 +293,9 @@ class Store:
     def summary(self, domain: str) -> DomainSummary:
         """What a domain has spent and promised."""
         with self._look() as look:
-            held, others = look.known(domain), Others.of(look, domain)
-            shares = sharings(others, domain, held.all_series(look.blobs(domain)), held) if others.domains else ()
+            held = look.known(domain)
+            others = Others.of(look, held.spec)
+            shares = others.sharings(held.all_series(look.blobs(domain)), held) if others.domains else ()
             return answers.summary(held, shares)
 
     def completeness(self, domain: str) -> dict[str, dict[str, int]]:
@@ -327,9 +327,7 @@ class Store:
         """Every block on record of a query, by window and shard; or those after a window's first slot and a shard."""
         while True:
             with self._look() as look:
-                held = look.domain(domain)
-                known = None if held is None else held.queries.get(query)
-                page = [] if held is None or known is None else _page(held, known, after, look.blobs(domain))
+                page = _page(look, domain, query, after)
             yield from page
             if len(page) < PAGE:
                 return
@@ -337,13 +335,14 @@ class Store:
 
     def releases(self, domain: str, query: str) -> Iterator[pa.RecordBatch]:
         """The released rows of a query, as they left the job, by window and shard."""
-        registration = self.registered(domain, query)
-        if registration is None:
-            raise unknown_query(domain, query)
+        with self._look() as look:
+            held = look.known(domain)
+            registration = held.registration(held.query(query), look.blobs(domain))
         for record in self.records(domain, query):
-            if not has_keys(registration, record):  # a window of a roster that came since
-                registration = self.current(registration)
-            yield rows_of(registration, record)
+            if record.block is not None:
+                if record.block.keys != layout_of(registration, record.window).keys(record.shard):
+                    registration = self.current(registration)  # the window has a roster that came since
+                yield exports.rows_of(registration, record)
 
     def unknown_releases(self, ids: Iterable[str]) -> frozenset[str]:
         """Those of some release ids that are not on record; if a sink has one, the ledger forgot charges."""
@@ -371,15 +370,15 @@ class Store:
             StoreConflict: a registration of them would be refused.
         """
         with self._look() as look:
-            held, others = look.domain(domain.name), Others.of(look, domain.name)
-            check_apart(others, domain, series, held)
+            held, others = look.domain(domain.name), Others.of(look, domain)
+            others.check(series, held)
             own = frozenset[str]() if held is None else held.all_series(look.blobs(domain.name))
-            return sharings(others, domain.name, own | set(series), held, domain.shares_with)
+            return others.sharings(own | set(series), held)
 
     def left_alone(self, domain: DomainSpec, series: Collection[str]) -> set[str]:
         """Those of some series that may not join a domain, on record or not, because another one has them."""
         with self._look() as look:
-            return left_alone(Others.of(look, domain.name), domain, series, look.domain(domain.name))
+            return Others.of(look, domain).left_alone(series, look.domain(domain.name))
 
     # the record as a whole
 
@@ -412,14 +411,6 @@ class Store:
         """Read everything as :meth:`verify` does, but price no account, which is what takes long."""
         with self._look() as look:
             verification.check_rows(look.connection)
-
-    def check_blocks(self, domain: str) -> None:
-        """Read all blocks of a domain for damage."""
-        with self._look() as look:
-            held = look.known(domain)
-            digests = {one.seq: one.digest for query in held.queries.values() for one in query.blocks.values()}
-            for at in range(0, len(digests), PAGE):
-                look.blobs(domain)(dict(islice(digests.items(), at, at + PAGE)))
 
     def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
@@ -517,12 +508,16 @@ def _missing(now: Registration, known: Query, window: Window) -> list[tuple[Wind
     return [(window, shard) for shard in layout_of(now, window).occupied if (window.start, shard) not in known.blocks]
 
 
-def _page(held: Domain, known: Query, after: BlockKey | None, blobs: Blobs) -> list[Record]:
+def _page(look: Look, domain: str, query: str, after: BlockKey | None) -> list[Record]:
     """The next blocks of a query, by window and shard."""
+    held = look.domain(domain)
+    known = None if held is None else held.queries.get(query)
+    if held is None or known is None:
+        return []
     places = sorted(place for place in known.blocks if after is None or place > after)[:PAGE]
     there = {place: known.blocks[place] for place in places}
-    read = blobs({one.seq: one.digest for one in there.values()})
-    reader, found = held.reader(known), list[Record]()
+    read, reader = look.blobs(domain)({one.seq: one.digest for one in there.values()}), held.reader(known)
+    found: list[Record] = []
     for (start, shard), one in there.items():
         entry, block = known.entries[start], block_from_bytes(read[one.seq], one.completeness)
         found.append(Record(Window(start, entry.stop), shard, reader(entry), block, fresh=False))

@@ -1,7 +1,7 @@
 """Reading a whole ledger for damage: every row and blob, and the account of each domain priced anew by the core.
 
-A chain says that its rows are those that were written. Here is also asked whether what they say is right: each charge
-what the noise of its query costs, each decision by the budget, each loss that of the core. Digests have no key: against
+The fold says that rows are those that were written. Here is also asked whether what they say is right: each charge what
+the noise of its query costs, each decision by the budget, each loss that of the core. Digests have no key: against
 somebody who may write to the ledger and makes all of them anew, a head that is kept elsewhere is the only witness.
 """
 
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from ..privacy.accounting.charges import Span
 from ..privacy.mechanisms.discrete_laplace import epsilon_dp_of
 from ..privacy.mechanisms.histogram import LaplaceHistogram
 from ..privacy.models.markov_chain import ChainError
@@ -24,8 +25,8 @@ from ..schemas.noise_laws import NO_NOISE
 from .accounts import ledger_of, loss_of, same_loss
 from .codec import after_delta, block_from_bytes
 from .domain import Domain, Entry, Query
-from .errors import StoreError
-from .log import PAGE, VERSION, Chain, Head, Root, damaged, digest_of, heads, log
+from .errors import StoreError, damaged
+from .log import PAGE, UNREADABLE, VERSION, Chain, Head, Root, digest_of, heads, log
 from .specs import TRANSITIONS
 
 _ALL = (
@@ -123,39 +124,38 @@ class _Reader:
             return
         store_id = str(found[""].store_id) if "" in found else ""
         for name in sorted(names, key=str):
-            self._read_chain(name, found.get(name), store_id)
+            if isinstance(name, str):
+                self._fold(Domain(name, store_id) if name else Root(store_id), found.get(name))
+            else:
+                self.tell("", "all rows", "a name of a domain is not what was written")
         root = self.chains.get("")
         listed = set(root.domains) if isinstance(root, Root) else set[str]()
         for name in sorted(listed ^ {name for name in names if name}, key=str):
             self.tell(str(name), "all rows", "the ledger lists it" if name in listed else "the ledger does not list it")
-        damaged_ones = {one.domain for one in self.defects}
+        broken = {one.domain for one in self.defects}
         for name, chain in self.chains.items():
             # what a broken chain says is not what was written
-            if isinstance(chain, Domain) and name not in damaged_ones:
+            if isinstance(chain, Domain) and name not in broken:
                 self._check_domain(chain, priced=priced)
 
-    def _read_chain(self, name: Any, head: Any, store_id: str) -> None:
-        if not isinstance(name, str):
-            self.tell("", "all rows", "a name of a domain is not what was written")
-            return
-        chain: Chain = Domain(name, store_id) if name else Root(store_id)
+    def _fold(self, chain: Chain, head: Any) -> None:
+        """Enter all rows of a domain with their blobs, up to the first that is not what was written."""
+        name = chain.name
         if head is None:
             self.tell(name, "its head", "is missing")
-        elif (head.store_id, head.version) != (store_id, VERSION):
+        elif (head.store_id, head.version) != (chain.store_id, VERSION):
             self.tell(name, "its head", "is of another ledger or of another version")
-        before = 0
         for seq, key, body, blob in self._pages(name):
             self.rows[str(key).partition("/")[0]] += 1
-            if seq != before + 1:
-                self.tell(name, f"row {before + 1}", f"is missing, and all up to row {seq}")
+            if seq != chain.seq + 1:
+                self.tell(name, f"row {chain.seq + 1}", f"is missing, and all up to row {seq}")
                 break
-            before = seq
             try:
                 _check_blob(body, blob)
                 chain.take(seq, key, body, blob if key.startswith(("domain", "decision/", "belief/")) else None)
                 if key.startswith("block/"):
                     block_from_bytes(blob, "live")
-            except (StoreError, TypeError, AttributeError, ValueError, KeyError) as error:
+            except (StoreError, *UNREADABLE) as error:
                 why = str(error) if isinstance(error, StoreError) else type(error).__name__
                 self.tell(name, f"row {seq}", f"is not what was written: {why}")
                 break
@@ -210,9 +210,7 @@ class _Reader:
         if (entry.stop, entry.epsilon_dp) != (window.stop, own.epsilon_dp):
             said = f"its window and epsilon_dp are {entry.span!r}"
             self.tell(held.name, row, f"{said}; its query has {(window.start, window.stop, own.epsilon_dp)!r}")
-        promised = held.promises_of(entry.query)
-        admitted = any(start <= entry.start and (stop is None or entry.stop <= stop) for start, stop in promised)
-        allowed = admitted and entry.after <= entry.budget
+        allowed = held.is_admitted(entry.query, window) and entry.after <= entry.budget
         if entry.charged != allowed and (entry.charged or not same_loss(entry.after, entry.budget)):
             decision = "charged" if entry.charged else "refused"
             self.tell(held.name, row, f"it was {decision}, and by budget and promises it was not to be")
@@ -221,7 +219,7 @@ class _Reader:
         """Price everything anew, and compare what the entries say."""
         # a belief that was added later is not in what the entries before it say
         spec, known, lost = held.spec, 0, 0.0
-        account, spans = ledger_of(replace(spec, changes=())), list[tuple[int, int, float]]()
+        account, spans = ledger_of(replace(spec, changes=())), list[Span]()
         for entry in held.entries:
             while True:
                 made = account.charge(*entry.span) if entry.charged else None
@@ -238,8 +236,7 @@ class _Reader:
             if entry.charged:
                 spans.append(entry.span)
                 lost = entry.after
-        whole = ledger_of(spec).replay(spans)
-        recorded = max(lost, held.loss)
+        whole, recorded = ledger_of(spec).replay(spans), max(lost, held.loss)
         # where another belief raised the loss, what the entries say may be above it
         if not same_loss(recorded, whole) and not (spec.changes and recorded > whole):
             self.tell(held.name, "its loss", f"is {recorded!r}, and by the core {whole!r}")

@@ -129,7 +129,6 @@ class _Account:
         held = store.registered(name, said.queries[0].name) if said.queries else None
         if held is None:
             return found
-        store.check_blocks(name)
         spans = [span for of_query in charged.spans.values() for span in of_query]
         lost, rule, bounds = priced_anew(held.domain, spans)
         if store.summary(name) == said:  # else a job charged more meanwhile
@@ -145,6 +144,7 @@ class _Account:
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     """Print the accounts of a ledger."""
     with _open(text) as store:
+        store.check_rows()
         names = store.domains() if domain is None else (domain,)
         found = [_Account.of(store, name, every=every or as_json) for name in names]
     if as_json:
