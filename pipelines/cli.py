@@ -98,6 +98,7 @@ def ledger_verify(**given: Any) -> None:
 @ledger.command("export")
 @_LEDGER
 @click.option("-o", "--output", "folder", type=PATH, required=True, help="Folder to write into.")
+@_json("the files, each with its number of rows or accounts,")
 def ledger_export(**given: Any) -> None:
     r"""Write the audit trail: the log without names of series and without rows, as JSON Lines and Parquet.
 
@@ -117,6 +118,7 @@ def ledger_export(**given: Any) -> None:
 @click.argument("domain")
 @click.argument("budget", type=float)
 @_YES
+@_json("what was decided")
 def ledger_budget(*, yes: bool, **given: Any) -> None:
     r"""Raise the budget of a domain, on record. A window that was refused stays refused.
 
@@ -136,6 +138,7 @@ def ledger_budget(*, yes: bool, **given: Any) -> None:
 @click.option("--from", "instant", metavar="INSTANT", help="Believe it alone from here on, not beside the others.")
 @click.option("--dry-run", "dry", is_flag=True, help="Say what it would cost, and change nothing.")
 @_YES
+@_json("what it costs")
 def ledger_belief(*, yes: bool, **given: Any) -> None:
     r"""Let another belief join a domain's for the whole history, or follow it from an instant on.
 
@@ -156,7 +159,8 @@ def ledger_belief(*, yes: bool, **given: Any) -> None:
 @_LEDGER
 @click.argument("domain")
 @click.argument("query")
-def ledger_drift(**given: str) -> None:
+@_json("the result")
+def ledger_drift(**given: Any) -> None:
     r"""Say which stretches of released rows contradict the belief in force; it costs nothing, and may be published.
 
     Each stretch is of whole windows of a week or more. All looks for ever raise a false alarm with probability 0.001 at
@@ -174,7 +178,8 @@ def ledger_drift(**given: str) -> None:
 @ledger.command("backup")
 @_LEDGER
 @click.option("-o", "--output", type=PATH, required=True, help="File to write; it must not exist.")
-def ledger_backup(text: str, output: Path) -> None:
+@_json("the result")
+def ledger_backup(**given: Any) -> None:
     r"""Copy a SQLite ledger while jobs may be running. PostgreSQL has tools of its own for this.
 
     A ledger restored from a backup has forgotten every charge made after it: the budget would be spent twice.
@@ -185,7 +190,7 @@ def ledger_backup(text: str, output: Path) -> None:
     """
     from .commands.ledger import backup
 
-    backup(text, output)
+    backup(**given)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from .address import StoreAddress as StoreAddress
     from .codec import NoisyBlock as NoisyBlock
     from .errors import BudgetRefused as BudgetRefused
-    from .errors import StoreAway as StoreAway
     from .errors import StoreConflict as StoreConflict
     from .errors import StoreDamaged as StoreDamaged
     from .errors import StoreError as StoreError
-    from .errors import StoreReplaced as StoreReplaced
     from .specs import BlockToPublish as BlockToPublish
     from .specs import DomainSpec as DomainSpec
     from .specs import Noise as Noise

@@ -231,15 +231,16 @@ class Domain(Chain):
         query.versions.append(Version(self.seq, body["blob"], body["start"], body["at"], body["roster"]))
         query.made = None
         if body["told"] is not None:
-            self.decisions.append(Decision("roster-changed", query.spec.name, *body["told"], body["at"], None))
+            old, new = body["told"]
+            self.decisions.append(Decision("roster-changed", query.spec.name, old, new, body["at"], None))
 
     def _take_entry(self, rest: str, body: dict[str, Any], _: bytes | None) -> None:
         start, name = rest.split("/", 1)
         query, begin = self.queries[name], int(start)
         if begin != query.next_start:
             raise damaged(f"query {name!r}", f"has an entry in row {self.seq} that is not of its next window")
-        said = [sys.intern(body["rule"]) if field == "rule" else body[field] for field in Entry._fields[3:-1]]
-        made = Entry(len(self.entries) + 1, query.spec.name, begin, *said, self.digest)
+        said = {name: body[name] for name in Entry._fields[3:-1]} | {"rule": sys.intern(body["rule"])}
+        made = Entry(len(self.entries) + 1, query.spec.name, begin, **said, digest=self.digest)
         if made.charged and not made.after <= made.budget:
             raise damaged(f"query {name!r}", f"has a charge in row {self.seq} that its budget does not allow")
         self.entries.append(made)

@@ -82,10 +82,10 @@ class Publisher:
             Whether the window is on record then; else the caller commits and calls again.
         """
         held, query = self._held()
-        unsettled = begun is not None and query.revision > begun.revision
-        if unsettled and self.registration.settled_from(query.versions[-1].created_us) > query.next_start:
-            return self._charge_as_begun(begun, held, query, last)
-        return self._charge_through(held, query, last)
+        settled = self.registration.settled_from(query.versions[-1].created_us) <= query.next_start
+        if begun is None or query.revision <= begun.revision or settled:
+            return self._charge_through(held, query, last)
+        return self._charge_as_begun(begun, held, query, last)
 
     def _held(self) -> tuple[Domain, Query]:
         """Domain and query on record, which are those of the registration."""

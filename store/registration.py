@@ -211,13 +211,12 @@ class Registrar:
 
     def _change_roster(self, known: Query, old: Roster, new: Roster) -> None:
         """Let another roster hold from the first window that is not charged."""
-        said, spec, start = [_roster_text(old), _roster_text(new)], self.held.spec, known.first_open
+        before, after, spec, start = _roster_text(old), _roster_text(new), self.held.spec, known.first_open
         if old.digest != self.roster or start is None:
             advice = _RACE_ADVICE if old.digest != self.roster else _CHARGED_ADVICE
-            raise StoreConflict.of(f"query {known.spec.name!r}", "roster", *said, advice)
+            raise StoreConflict.of(f"query {known.spec.name!r}", "roster", before, after, advice)
         self._others(spec).check(new.series, self.held)
-        said[1] += f", from {spec.instant(start)} on"
-        self.add_version(known, old, new, start, keep=True, told=said)
+        self.add_version(known, old, new, start, keep=True, told=[before, f"{after}, from {spec.instant(start)} on"])
 
     def add_version(
         self,
@@ -335,9 +334,9 @@ def _compare_queries(first: tuple[DomainSpec, QuerySpec], second: tuple[DomainSp
         said = first_difference(held.as_set(recorded), given.as_set(domain))
         raise StoreConflict.of(name, *(said or difference), QUERY_ADVICE)
     # with a start of its own, the message about the start says more
-    anchors = [one.schedule.anchor % one.schedule.every for one in (held, given)]
-    if not given.schedule_given and held.schedule.calendar is None and anchors[0] != anchors[1]:
-        raise StoreConflict.of(name, "windows.anchor", *anchors, QUERY_ADVICE)
+    was, now = (one.schedule.anchor % one.schedule.every for one in (held, given))
+    if not given.schedule_given and held.schedule.calendar is None and was != now:
+        raise StoreConflict.of(name, "windows.anchor", was, now, QUERY_ADVICE)
 
 
 def _check(domain: DomainSpec, query: QuerySpec) -> None:

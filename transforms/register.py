@@ -29,9 +29,8 @@ from ..schemas.readings import RejectReason
 from ..schemas.roster import MOST_SERIES, Roster
 from ..schemas.roster import check_number as check_series
 from ..schemas.states import StateSpace
-from ..store.codec import query_body, query_of
-from ..store.errors import StoreError
-from ..store.specs import BeliefChange, DomainSpec, Registration, RosterVersion
+from ..store.errors import StoreConflict
+from ..store.specs import BeliefChange, DomainSpec, QuerySpec, Registration, RosterVersion
 from ..store.store import Store
 from .aggregate.ledger_access import PatientStore
 from .common.batches import READINGS, counter_name, reading_columns
@@ -110,7 +109,7 @@ class RegisterCounted(beam.DoFn):
             if plan.lost is not None:
                 store.note_history_lost(plan.domain.name, releases=plan.lost)
         if _counted_by(made) != _counted_by(planned.now):
-            raise StoreError(
+            raise StoreConflict(
                 f"query {plan.query_name!r}: another job put it on record meanwhile, with other series, windows or "
                 "shards than this one counted by; nothing was charged by this job: run it again"
             )
@@ -307,7 +306,7 @@ def _plain(made: Registration) -> dict[str, Any]:
     return {
         **{name: getattr(made, name) for name in _FIELDS},
         "domain": asdict(made.domain),
-        "query": {"name": made.query.name, **query_body(made.query)},
+        "query": {"name": made.query.name, **made.query.to_row()},
         "roster": _entries(made.query.roster),
         "versions": [(one.start, _entries(one.roster), one.number, one.created_us) for one in made.versions],
         "settling": [(one.start, _entries(one.roster), one.number, one.created_us) for one in made.settling],
@@ -335,7 +334,7 @@ def _registration(plain: dict[str, Any]) -> Registration:
     return Registration(
         **{name: plain[name] for name in _FIELDS},
         domain=DomainSpec(**domain),
-        query=replace(query_of(domain["name"], query["name"], query), roster=_roster(plain["roster"])),
+        query=replace(QuerySpec.of_row(domain["name"], query["name"], query), roster=_roster(plain["roster"])),
         versions=versions("versions"),
         settling=versions("settling"),
         joined=tuple(plain["joined"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import click
 from pydantic import ValidationError
-from rich.console import Console
 
 from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.analysis.methods import METHODS
@@ -29,14 +28,13 @@ from ...schemas.slots import SlotGrid, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
-from ...store.answers import DomainSummary
+from ...store.answers import DomainSummary, QuerySummary
 from ...store.changes import Changed
 from ...store.domain import SAME_VALUES, SHARING
 from ...store.errors import BudgetRefused, StoreConflict, StoreError
 from ...store.log import Head
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
-from ...store.verification import Verified
 from ...transforms.plan import account_belief, ledger_address, of_bounds
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
@@ -84,10 +82,6 @@ def files_of(text: str) -> list[JobPath | Path]:
     return [Path(str(address.resolve().database))] if address.is_sqlite else []
 
 
-def _open(text: str) -> Store:
-    return Store(address_of(text))
-
-
 @contextmanager
 def _to_decide(text: str) -> Generator[Store]:
     """The ledger for a decision that is never taken back: every row of it is read, and settings know which one it was.
@@ -97,7 +91,7 @@ def _to_decide(text: str) -> Generator[Store]:
         ReplacedError: it is not the ledger that the job of the settings had, or an older copy of it.
     """
     settings = settings_of(text)
-    with _open(text) as store:
+    with Store(address_of(text)) as store:
         if settings is not None:
             lost = lost_ledger(settings, history_lost=False)
             try:
@@ -106,6 +100,29 @@ def _to_decide(text: str) -> Generator[Store]:
                 raise ReplacedError(f"{error}. Nothing was decided: that word is one of `quiltstream run`") from None
         store.check_rows()
         yield store
+
+
+def _tell(as_json: bool, said: Any, text: str) -> None:
+    """Print a result for machines, or for people."""
+    if as_json:
+        print_json(said)
+    else:
+        paragraph(results(), text)
+
+
+def _ask(question: str, *, as_json: bool) -> None:
+    """Ask before something that is never taken back; the command ends where the answer is not yes."""
+    try:
+        decided = click.confirm(question, err=as_json)
+    except click.Abort:  # the user pressed Ctrl-C, or standard input has no answer
+        click.echo(err=as_json)
+        decided = False
+    if not decided:
+        click.echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(ExitCode.STOPPED)
+
+
+# what is on record
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ class _Account:
 
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
-        """Read an account; all of it is checked, and with ``every`` all entries are given."""
+        """Read an account, price it anew, and with ``every`` give all entries."""
         said, charged = store.summary(name), store.charged(name, None if every else _LAST)
         found = cls(said, charged.entries, charged.total)
         held = store.registered(name, said.queries[0].name) if said.queries else None
@@ -142,11 +159,11 @@ class _Account:
 
 
 def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
-    """Print the accounts of a ledger."""
-    with _open(text) as store:
-        store.check_rows()
+    """Print the accounts of a ledger, all of which is read."""
+    with Store(address_of(text)) as store:
         names = store.domains() if domain is None else (domain,)
         found = [_Account.of(store, name, every=every or as_json) for name in names]
+        store.check_rows()
     if as_json:
         print_json([{**one.to_dict(), "entries": [entry.to_dict() for entry in one.entries]} for one in found])
         return
@@ -154,63 +171,38 @@ def show(text: str, *, domain: str | None, every: bool, as_json: bool) -> None:
     if not found:
         console.print("No domain is on record.")
     for one in found:
-        _show_domain(console, one, every=every)
-        _show_entries(console, one.entries, one.total)
+        heading(console, f"Domain {one.said.name}")
+        facts(console, list(_account_facts(one, every=every)))
+        if one.entries:
+            console.print()
+        if len(one.entries) < one.total:
+            console.print(f"  the last {len(one.entries)} of {one.total:,} entries; --all shows every one", style="dim")
+        for number, line in enumerate(_table(one.entries)):
+            console.print(line, style="" if number else "dim", soft_wrap=True)
 
 
-def _show_domain(console: Console, account: _Account, *, every: bool) -> None:
-    said = account.said
-    heading(console, f"Domain {said.name}")
+def _account_facts(account: _Account, *, every: bool) -> Iterable[tuple[str, str]]:
+    said, bounds = account.said, account.bounds
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
-    facts(
-        console,
-        [
-            ("loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"),
-            *_compositions(account.bounds),
-            *([("decided", account.rule), *_bounds(account.bounds)] if every and account.rule else []),
-            (
-                "budget",
-                f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query",
-            ),
-            *([("history lost", _LOST)] if said.history_lost else []),
-            *(("shared", one.text) for one in said.shares),
-            ("refused", plural(said.refused, "window")),
-            ("guarantee", f"{said.guarantee}, model {said.model_id}" + (_GIVEN if said.given_model else "")),
-            *((f"query {one.name}", _query(one, account.alone.get(one.name))) for one in said.queries),
-            *(("decision", _event(event)) for event in said.events),
-        ],
-    )
+    yield "loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"
+    for kind, names in _COMPOSITIONS.items() if bounds else ():
+        yield kind, _composition(bounds, names)
+    if every and account.rule:
+        yield "decided", account.rule
+        texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
+        yield from ((f"by {name}", text) for name, text in texts.items())
+    yield "budget", f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query"
+    if said.history_lost:
+        yield "history lost", _LOST
+    yield from (("shared", one.text) for one in said.shares)
+    yield "refused", plural(said.refused, "window")
+    yield "guarantee", f"{said.guarantee}, model {said.model_id}{_GIVEN if said.given_model else ''}"
+    yield from ((f"query {one.name}", _query(one, account.alone.get(one.name))) for one in said.queries)
+    yield from (("decision", _event(event)) for event in said.events)
 
 
 #: The sources' theorems about several releases of one window, or of any, and about segments one after the other.
 _COMPOSITIONS = {"sequential": ("[SWC17] 4.4", "[SC17] 3.7"), "parallel": ("[SC17] 3.3", "[SC17] 3.1")}
-
-
-def _compositions(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
-    """The sequential and the parallel composition of the sources: the loss by the first that holds, and which does not.
-
-    The ledger's own loss needs none of them and is never above one that holds.
-    """
-    found: list[tuple[str, str]] = []
-    for kind, names in _COMPOSITIONS.items() if bounds else ():
-        said: list[str] = []
-        for name in names:
-            if (loss := bounds[name].loss) is not None:
-                said.insert(0, f"{loss:.9f} holds, by {name}")
-                break
-            said.append(f"{name} {bounds[name].reason}")
-        found.append((kind, "; ".join(said)))
-    return found
-
-
-def _bounds(bounds: Mapping[str, TheoremBound]) -> list[tuple[str, str]]:
-    """The quilts and a line for each theorem, or one for all if the same reason rules out all of them."""
-    texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
-    lines = [("by quilts", texts.pop("quilts"))] if "quilts" in texts else []
-    if len(set(texts.values())) == 1 and all(bounds[name].loss is None for name in texts):
-        return [*lines, ("by theorem", next(iter(texts.values())))]
-    return [*lines, *((f"by {name}", text) for name, text in texts.items())]
-
 
 _LOST = (
     "charges made elsewhere are missing from this account, by an operator's word: its loss is too small, and so is "
@@ -220,35 +212,45 @@ _LOST = (
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
 
 
-def _query(one: Any, alone: float | None) -> str:
+def _composition(bounds: Mapping[str, TheoremBound], names: Sequence[str]) -> str:
+    """The loss by the first theorem that holds, and why others before it do not.
+
+    The ledger's own loss needs none of them and is never above one that holds.
+    """
+    said: list[str] = []
+    for name in names:
+        if (loss := bounds[name].loss) is not None:
+            return "; ".join([f"{loss:.9f} holds, by {name}", *said])
+        said.append(f"{name} {bounds[name].reason}")
+    return "; ".join(said)
+
+
+def _query(one: QuerySummary, alone: float | None) -> str:
     windows = "endless" if one.windows is None else f"of {one.windows:,} windows"
     epsilon = "" if one.epsilon is None else f", calibrated to {one.epsilon:g}"
     cost = "" if alone is None else f", costs {alone:.4g} alone in this account"
     return f"{one.charged:,} charged, {one.refused:,} refused {windows}, {one.charged_text}{epsilon}{cost}"
 
 
+#: What is said of a decision, by its kind: ``old`` and ``new`` are values of record, ``of`` what is known of a model.
+_EVENTS = {
+    "history-lost": "history declared lost: {new} releases were found that are not on record",
+    "model-estimated": "model estimated for query {query}: model {of[model_id]}",
+    SHARING: "allowed to have series of domain {new}, over another state process",
+    SAME_VALUES: "query {query} derives the values of query {old} otherwise, by derivation {new}",
+    "belief-joined": "belief joined: model {of[model_id]}, {of[source]}{given}",
+    "belief-switched": "belief switched, from {of[from]} on: model {of[model_id]}, {of[source]}{given}",
+}
+
+
 def _event(event: tuple[str, str | None, str, str, int]) -> str:
     kind, query, old, new, at = event
-    was, said = json.loads(old), json.loads(new)
-    name = kind.replace("-", " ")
-    if kind == "history-lost":
-        what = f"history declared lost: {new} releases were found that are not on record"
-    elif kind == "model-estimated":
-        what = f"model estimated for query {query}: model {said['model_id']}"
-    elif kind == SHARING:
-        what = f"allowed to have series of domain {_plain(new)}, over another state process"
-    elif kind == SAME_VALUES:
-        what = f"query {query} derives the values of query {_plain(old)} otherwise, by derivation {_plain(new)}"
-    elif kind in ("belief-joined", "belief-switched"):
-        given = ", estimated from the protected series" if said["given_model"] else ""
-        since = f", from {said['from']} on" if "from" in said else ""
-        what = f"{name}{since}: model {said['model_id']}, {said['source']}{given}"
-    elif kind == "source-identified":
-        anew = "" if was["id"] is None else f", made anew: it was {was['id']}"
-        what = f"topic {said['name']} of query {query} is {said['id']}{anew}"
-    else:
-        what = f"{name}{'' if query is None else f', query {query}'}: {_plain(old)} to {_plain(new)}"
-    return f"{format_instant(at)[:19]}Z {what}"
+    about: Any = json.loads(new)
+    given = ", estimated from the protected series" if isinstance(about, dict) and about.get("given_model") else ""
+    name = kind.replace("-", " ") + ("" if query is None else f", query {query}")
+    words = _EVENTS.get(kind, "{name}: {old} to {new}")
+    said = words.format(name=name, query=query, old=_plain(old), new=_plain(new), of=about, given=given)
+    return f"{format_instant(at)[:19]}Z {said}"
 
 
 def _plain(value: str) -> str:
@@ -257,24 +259,15 @@ def _plain(value: str) -> str:
     return found if isinstance(found, str) else value
 
 
-def _show_entries(console: Console, entries: list[LedgerEntry], total: int) -> None:
-    if not entries:
-        return
-    console.print()
-    if len(entries) < total:
-        console.print(f"  the last {len(entries)} of {total:,} entries; --all shows every one", style="dim")
-    rows = [("#", "query", "window", "decision", "loss before", "after")]
-    for entry in entries:
-        window = f"{_day(entry.start_us)} to {_day(entry.stop_us)}"
-        losses = (f"{entry.loss_before:.9f}", f"{entry.loss_after:.9f}")
-        rows.append((f"{entry.sequence}", entry.query, window, entry.decision, *losses))
+def _table(entries: list[LedgerEntry]) -> list[str]:
+    """Charges and refusals in columns."""
+    rows = [("#", "query", "window", "decision", "loss before", "after")] if entries else []
+    for one in entries:
+        window = f"{_day(one.start_us)} to {_day(one.stop_us)}"
+        losses = f"{one.loss_before:.9f}", f"{one.loss_after:.9f}"
+        rows.append((f"{one.sequence}", one.query, window, one.decision, *losses))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = [
-            f"{cell:>{width}}" if place in (0, 4, 5) else f"{cell:<{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        console.print("  " + "  ".join(cells).rstrip(), style="" if number else "dim", soft_wrap=True)
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _day(time_us: int) -> str:
@@ -282,38 +275,42 @@ def _day(time_us: int) -> str:
     return text.removesuffix("T00:00:00") if "T00:00:00" in text else text[:16]
 
 
-def export(text: str, folder: Path) -> None:
+def export(text: str, folder: Path, *, as_json: bool) -> None:
     """Write the audit trail of a ledger to files: its log without blobs, and its accounts."""
-    with _open(text) as store:
-        console, read = results(), files_of(text)
-        logs, accounts = [folder / "log.jsonl", folder / "log.parquet"], folder / "domains.json"
+    accounts, written = folder / "domains.json", dict[str, int]()
+    with Store(address_of(text)) as store:
+        logs, read = [folder / "log.jsonl", folder / "log.parquet"], files_of(text)
         for path in (*logs, accounts):
             check_output(path, read)
-        for path in logs:
-            console.print(f"{path}: {plural(store.export(path), 'row')}", soft_wrap=True)
+        written |= {str(path): store.export(path) for path in logs}
         domains = [
             {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
             for name in store.domains()
         ]
+        store.check_rows()
         with writing(accounts):
             write_whole(accounts, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
-        console.print(f"{accounts}: {plural(len(domains), 'account')}", soft_wrap=True)
+        written[str(accounts)] = len(domains)
+    if as_json:
+        print_json(written)
+        return
+    for path, number in written.items():
+        results().print(f"{path}: {plural(number, 'account' if path == str(accounts) else 'row')}", soft_wrap=True)
 
 
-_AS_PRINTED = "give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
-
-
-def drift(text: str, domain: str, query: str) -> None:
+def drift(text: str, domain: str, query: str, *, as_json: bool) -> None:
     """Print what the released rows of a query say against the belief in force."""
-    with _open(text) as store:
+    with Store(address_of(text)) as store:
         held = store.registered(domain, query)
         if held is None:
             raise StoreConflict(f"query {query!r} of domain {domain!r} is not on record in this ledger")
         judged, news = looked_at(store, held)
-    console = results()
+    if as_json:
+        print_json({"judged": judged, "contradict": news})
+        return
     for one in news:
-        console.print(one, soft_wrap=True)
-    console.print(f"stretches of released rows: {judged} judged, {len(news)} contradict the belief")
+        results().print(one, soft_wrap=True)
+    results().print(f"stretches of released rows: {judged} judged, {len(news)} contradict the belief")
 
 
 def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
@@ -321,27 +318,28 @@ def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
     heads: dict[str, list[Head]] = {}
     for one in expected:
         domain, equals, head = one.rpartition("=")
-        if not equals:
-            raise CommandError(f"--expect {one}: there is no `=` in it; {_AS_PRINTED}")
         try:
+            if not equals:
+                raise ValueError("there is no `=` in it")  # noqa: TRY301 - as a head that is none
             heads.setdefault(domain, []).append(Head.parse(head))
         except ValueError as error:
-            raise CommandError(f"--expect {one}: {error}; {_AS_PRINTED}") from None
-    with _open(text) as store:
+            as_printed = "give DOMAIN=HEAD as `quiltstream ledger verify` printed it"
+            raise CommandError(f"--expect {one}: {error}; {as_printed}") from None
+    with Store(address_of(text)) as store:
         found = store.verify(heads)
     if as_json:
         said = {**asdict(found), "heads": {name: str(head) for name, head in found.heads.items()}}
         print_json({**said, "rows": dict(found.rows)})
     else:
-        _show_verified(results(), found)
-    unknown = [name for name in heads if name not in found.heads]
-    if unknown and len(found.defects) == sum(len(heads[name]) for name in unknown):
-        known = ", ".join(map(repr, found.heads)) or "none"
-        raise CommandError(
-            f"--expect {unknown[0]}: the ledger has no domain of that name; it has {known}: correct the name, or, if "
-            "that head was written down of this ledger, restore the newest backup: the domain was removed from it",
-            ExitCode.STORE,
-        )
+        console = results()
+        for defect in found.defects:
+            console.print(str(defect), soft_wrap=True)
+        rows = ", ".join(f"{name} {number:,}" for name, number in found.rows.items())
+        facts(console, [("ledger", found.store_id), ("mode", found.mode or "none yet"), ("rows", rows)])
+        for name, head in found.heads.items():
+            console.print(f"  head of {name}: {head}", soft_wrap=True)
+        if found.whole:
+            paragraph(console, _WHOLE)
     if not found.whole:
         raise CommandError(
             f"ledger: {plural(len(found.defects), 'defect')}, listed above: the record is damaged; restore the newest "
@@ -350,35 +348,29 @@ def verify(text: str, expected: Sequence[str], *, as_json: bool) -> None:
         )
 
 
-def _show_verified(console: Console, found: Verified) -> None:
-    for defect in found.defects:
-        console.print(str(defect), soft_wrap=True)
-    rows = ", ".join(f"{name.removeprefix('quiltstream_')} {number:,}" for name, number in found.rows.items())
-    facts(console, [("ledger", found.store_id), ("mode", found.mode or "none yet"), ("rows", rows)])
-    for name, head in found.heads.items():
-        console.print(f"  head of {name}: {head}", soft_wrap=True)
-    if found.whole:
-        paragraph(
-            console,
-            "Every row is as it was written, every block that was drawn is there, each charge is what the noise of its "
-            "query costs, and the losses are those of the core. Keep the heads elsewhere: --expect DOMAIN=HEAD tells "
-            "later whether anything was changed since.",
-        )
+_WHOLE = (
+    "Every row is as it was written, every block that was drawn is there, each charge is what the noise of its query "
+    "costs, and the losses are those of the core. Keep the heads elsewhere: --expect DOMAIN=HEAD tells later whether "
+    "anything was changed since."
+)
 
 
-def _ask(question: str) -> None:
-    """Ask before something that is never taken back; the command ends where the answer is not yes."""
-    try:
-        decided = click.confirm(question)
-    except click.Abort:  # the user pressed Ctrl-C, or standard input has no answer
-        click.echo()
-        decided = False
-    if not decided:
-        click.echo("nothing was changed", err=True)
-        raise click.exceptions.Exit(ExitCode.STOPPED)
+def backup(text: str, output: Path, *, as_json: bool) -> None:
+    """Copy a SQLite ledger."""
+    with Store(address_of(text)) as store:
+        store.backup(output)
+    _tell(
+        as_json,
+        {"backup": str(output)},
+        f"{output}: a copy of the ledger. Restore it only if nothing was published since: it forgets every charge made "
+        "after now, and the budget would be spent again.",
+    )
 
 
-def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
+# decisions
+
+
+def raise_budget(text: str, domain: str, budget: float, *, ask: bool, as_json: bool) -> None:
     """Raise a domain's budget after asking."""
     if not (math.isfinite(budget) and budget > 0):
         raise CommandError(
@@ -388,86 +380,78 @@ def raise_budget(text: str, domain: str, budget: float, *, ask: bool) -> None:
     with _to_decide(text) as store:
         before = store.summary(domain)
         if ask and budget > before.budget:  # else the store refuses it, and there is nothing to decide
-            _ask(
+            question = (
                 f"Raise the budget of {domain} from {before.budget:g} to {budget:g}? Everyone in it may then lose up "
                 f"to {budget:g} instead of {before.budget:g}, and it is never lowered again."
             )
+            _ask(question, as_json=as_json)
         after = store.raise_budget(domain, budget)
-    paragraph(
-        results(),
+    _tell(
+        as_json,
+        {"domain": domain, "before": before.budget, "budget": after.budget, "loss": after.loss},
         f"{domain}: budget {before.budget:g} to {after.budget:g}, on record; {after.loss:.9g} is lost so far. "
         "Windows refused before stay refused; set privacy.budget in the settings to the new budget, or leave it.",
     )
 
 
-def backup(text: str, output: Path) -> None:
-    """Copy a SQLite ledger."""
-    with _open(text) as store:
-        store.backup(output)
-    paragraph(
-        results(),
-        f"{output}: a copy of the ledger. Restore it only if nothing was published since: it forgets every charge made "
-        "after now, and the budget would be spent again.",
-    )
-
-
-def change_belief(text: str, domain: str, path: Path, instant: str | None, *, ask: bool, dry: bool = False) -> None:
+def change_belief(
+    text: str, domain: str, path: Path, instant: str | None, *, ask: bool, dry: bool, as_json: bool
+) -> None:
     """Change a domain's belief after asking: from an instant on, or without one joined to the others for all time.
 
     With ``dry`` print what it would cost and change nothing.
     """
     model = _model(path)
     with _to_decide(text) as store:
-        said = store.summary(domain)
-        held = [one for query in said.queries if (one := store.registered(domain, query.name)) is not None]
+        budget, names = store.summary(domain).budget, [query.name for query in store.summary(domain).queries]
+        held = [one for name in names if (one := store.registered(domain, name)) is not None]
         if not held:
             raise CommandError(f"domain {domain!r} has no query on record, and so no belief that could change")
-        spec = held[0].domain
-        slot, zone = None, str(spec.reading.get("timezone", "UTC"))
+        spec, slot = held[0].domain, None
         if instant is not None:
+            zone = str(spec.reading.get("timezone", "UTC"))
             slot = SlotGrid(**spec.grid).slot_at(parse_instant(instant, zone), "--from")
-        belief = _like(held, model, path)
+        belief, origin = _like(held, model, path), model.provenance
         if slot is not None:
             _check_alone(belief, path)
-        origin = model.provenance
         kind: Literal["joined", "switched"] = "joined" if slot is None else "switched"
-        change = BeliefChange(
-            kind, belief, model.model_id, slot, origin.from_protected, origin.text, origin.series_hashes
-        )
+        provenance = origin.from_protected, origin.text, origin.series_hashes
+        change = BeliefChange(kind, belief, model.model_id, slot, *provenance)
         how = "joins the others for the whole history" if instant is None else f"is believed alone from {instant} on"
         try:
             # of the ledger as it is now: another process may charge before the answer, so the change itself prices it
             # anew under the domain's lock, and is refused where the budget does not allow it then
-            price = _price(store.price_change(domain, change), said, _later(store, held, change))
-            if dry:
-                paragraph(results(), f"The belief of {path} {how}. {price} Nothing was changed.")
-                return
-            if ask:
-                _ask(f"The belief of {path} {how}. {price} This is never taken back. Change it?")
-            done = store.change_belief(domain, change)
+            done = store.price_change(domain, change)
+            price = f"The belief of {path} {how}. {_price(done, budget, _later(store, held, change))}"
+            if ask and not dry:
+                _ask(f"{price} This is never taken back. Change it?", as_json=as_json)
+            if not dry:
+                done = store.change_belief(domain, change)
         except BudgetRefused as refusal:
             later = _later(store, held, change)
             if later is None:
                 raise
             raise CommandError(f"{refusal}; the budget allows {later[1]}", ExitCode.REFUSED) from refusal
-    paragraph(
-        results(),
-        f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
-        f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of "
-        f"{said.budget:g}. Queries on record keep their noise; a new query may be calibrated for the new belief.",
+    _tell(
+        as_json,
+        {"domain": domain, "changed": not dry, "budget": budget, **asdict(done)},
+        f"{price} Nothing was changed."
+        if dry
+        else f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
+        f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of {budget:g}. "
+        "Queries on record keep their noise; a new query may be calibrated for the new belief.",
     )
 
 
-def _price(cost: Changed, said: DomainSummary, later: tuple[Changed, str] | None) -> str:
+def _price(cost: Changed, budget: float, later: tuple[Changed, str] | None) -> str:
     """What a change costs, in words, and the change from an instant on where that costs less."""
     text = (
         f"Everything charged costs {cost.before:.9g} epsilon now and {cost.after:.9g} then; with everything promised "
-        f"{cost.reserved_before:.9g} now and {cost.reserved_after:.9g} then, of a budget of {said.budget:g}, of which "
-        f"{max(0.0, said.budget - cost.reserved_after):.9g} stays free."
+        f"{cost.reserved_before:.9g} now and {cost.reserved_after:.9g} then, of a budget of {budget:g}, of which "
+        f"{max(0.0, budget - cost.reserved_after):.9g} stays free."
     )
-    if later is None or later[0].reserved_after >= cost.reserved_after:
-        return text
-    return f"{text} What costs less is {later[1]}."
+    less = later is not None and later[0].reserved_after < cost.reserved_after
+    return f"{text} What costs less is {later[1]}." if later is not None and less else text
 
 
 def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> tuple[Changed, str] | None:
@@ -480,7 +464,7 @@ def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> 
     spec, slot = held[0].domain, max(map(store.next_start, held))
     try:
         cost = store.price_change(spec.name, replace(change, kind="switched", slot=slot))
-    except (BudgetRefused, StoreError):
+    except StoreError:
         return None
     return cost, (
         f"--from {spec.instant(slot)}, by which the old belief holds until then and this one alone from there on: "
@@ -489,21 +473,27 @@ def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> 
 
 
 def _model(path: Path) -> Model:
-    """The model of a file that ``fit`` wrote, or bounds given by hand in a YAML file.
+    """The model of a file that ``fit`` wrote, or bounds given by hand in a YAML file; a model file is JSON.
 
     Raises:
         ModelError: the file cannot be used.
         SettingsError: they are no bounds, or those of no chain.
     """
-    if path.suffix.lower() not in _BY_HAND:
+    if path.suffix.lower() not in (".yaml", ".yml"):
         return Model.load(path)
-    text = read_text(path, "bounds")
+    example = "a file that holds `pi_min: 0.05` and `gap: 0.3`, each on a line"
     try:
-        given = Bounds.model_validate(read_document(text, str(path)))
+        given = Bounds.model_validate(read_document(read_text(path, "bounds"), str(path)))
     except ValidationError as error:
-        problems = [f"{path}: {problem}" for problem in problems_of(error, _OF_BOUNDS)]
-        raise SettingsError(problems) from None
+        raise SettingsError([f"{path}: {one}" for one in problems_of(error, Explained(example, example))]) from None
     return of_bounds(given, f"{path}: ")
+
+
+#: What the account of a domain rests on, by what the mechanisms of its queries read.
+_RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
+
+#: What a model is made of where it gives neither.
+_WITHOUT = {"dobrushin-bounds": "a contraction class", "periodic-chain": "a chain with a daily rhythm"}
 
 
 def _check_alone(belief: dict[str, object], path: Path) -> None:
@@ -517,22 +507,6 @@ def _check_alone(belief: dict[str, object], path: Path) -> None:
             "each state, which is not known after a change; leave --from out, so that the belief joins the others, or "
             "fit a model with `quiltstream fit SETTINGS --belief pooled` or `--belief series`"
         ) from None
-
-
-#: Endings of a file with bounds given by hand; a model file is JSON.
-_BY_HAND = (".yaml", ".yml")
-
-_EXAMPLE = "a file that holds `pi_min: 0.05` and `gap: 0.3`, each on a line"
-_OF_BOUNDS = Explained(_EXAMPLE, _EXAMPLE)
-
-#: What the account of a domain rests on, by what the mechanisms of its queries read.
-_RESTS = {"bounds": "bounds (pi_min, gap)", "chains": "chains"}
-
-#: What a model is made of where it gives neither.
-_WITHOUT = {
-    "dobrushin-bounds": "a contraction class",
-    "periodic-chain": "a chain with a daily rhythm",
-}
 
 
 def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, object]:

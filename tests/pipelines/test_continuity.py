@@ -47,6 +47,16 @@ def put_older_copy_back(made: Job) -> None:
     forget(StoreAddress(f"sqlite:///{made.ledger}"))  # this process stands for two
 
 
+def test_a_restored_backup_stops_the_run_until_its_history_is_said_to_be_lost(tmp_path: Path) -> None:
+    """What docs/ledger.md says of restoring."""
+    made = with_older_copy(tmp_path)
+    put_older_copy_back(made)
+    call("run", made.settings).ended(4, "The newest release that is remembered", "2024-03-08", "--history-lost")
+    call("run", made.settings, "--history-lost").ended(0)
+    (account,) = json.loads(call("ledger", "show", made.ledger, "--json").out)
+    assert (account["history_lost"], account["charged"]) == (True, 7)
+
+
 def remembered(made: Job) -> list[Path]:
     return sorted(made.folder.glob(".*.quiltstream.json"))
 
