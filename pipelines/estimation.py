@@ -208,17 +208,10 @@ def _counting(settings: Settings, estimate: Estimate, noise: Noise) -> tuple[Pla
         roster=states,
         roster_given=True,
         shards=1,
-        header={
-            "half_width_95": DiscreteLaplace(scale).half_width(0.95),
-            "quilt": [None, None],
-            "key_kind": "state",
-            "model_provenance": before.model.provenance.text,
-            "given_model": given_model,
-            "epsilon": estimate.epsilon,
-            "sigma": 1 / density,
-            "counted": estimate.over,
-            "roster_digest": roster.digest,
-        },
+        header=before.header(
+            epsilon=estimate.epsilon, sigma=1 / density, half_width_95=DiscreteLaplace(scale).half_width(0.95)
+        )
+        | {"key_kind": "state", "counted": estimate.over, "roster_digest": roster.digest},
         given_model=given_model,
     )
 

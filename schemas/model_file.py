@@ -26,9 +26,6 @@ MODEL_FORMAT = "quiltstream-model"
 MODEL_BEGIN = f'{{\n  "format": "{MODEL_FORMAT}"'.encode()
 MODEL_VERSION = 1
 
-#: The end of a name of a file, with its compression.
-_FILE_NAME = re.compile(r"\.(ya?ml|json|jsonl|ndjson|csv|txt|parquet|pq|avro)(\.gz)?$", re.IGNORECASE)
-
 
 def hash_of_series(name: str) -> str:
     """The hash under which a model remembers a series it was estimated from."""
@@ -120,11 +117,11 @@ class Provenance:
     def text(self) -> str:
         """One line for a released row: without the exact statistics of the history, which no ledger counts.
 
-        A source that is the name of a file is left out: earlier versions wrote it, and such a name may say whose the
-        history is. What the model is stands in the row as its digest, ``model_id``.
+        A source that may be a path or the name of a file, which may say whose the history is, is left out: one with a
+        slash, or a letter or digit after a dot. What the model is stands in the row as its digest, ``model_id``.
         """
-        named = _FILE_NAME.search(self.source) is not None
-        text = f"{self.method}; {self.source}" if self.source and not named else self.method
+        is_said = self.source and re.search(r"[/\\]|\.\w", self.source) is None
+        text = f"{self.method}; {self.source}" if is_said else self.method
         return text if self.odds is None else f"{text}; covers a further series with odds of about {self.odds:.2f}"
 
     def to_dict(self) -> dict[str, Any]:

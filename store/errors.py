@@ -12,6 +12,7 @@ import math
 import shlex
 from typing import Any, ClassVar, Self
 
+from ..privacy.accounting.charges import refusal
 from ..privacy.validation import rounded_up
 from ..schemas.errors import QuiltstreamError
 
@@ -79,13 +80,8 @@ class BudgetRefused(StoreError):  # noqa: N818 - as above
             name = f"{'-- ' * domain.startswith('-')}{shlex.quote(domain)}"
             command = f"quiltstream ledger budget LEDGER {name} {enough_for(needed)}"
             decided = f"the domain's budget{raised} by `{command}`, an explicit decision"
-        cost = f"{asked:.9g} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
-        # what rounding leaves of a budget that is used up is nothing
-        left = remaining if remaining > _NOTHING * budget else 0.0
-        message = (
-            f"{what} would cost {cost}, but {reserved:.9g} of the budget {budget:.9g} is reserved and "
-            f"{left:.9g} remains; add noise (a smaller privacy.epsilon), or raise {decided}"
-        )
+        advice = f"add noise (a smaller privacy.epsilon), or raise {decided}"
+        message = refusal(what, reserved, asked, budget, "reserved", advice)
         return cls(message, reserved=reserved, asked=asked, remaining=remaining, budget=budget, domain=domain)
 
 
@@ -99,8 +95,6 @@ def damaged(what: str, why: str) -> StoreDamaged:
 
 #: What to do where a query on record has other content.
 QUERY_ADVICE = "a query keeps what its numbers depend on: set it back, or use a new query name, which is charged anew"
-
-_NOTHING = 1e-9
 
 
 def enough_for(loss: float) -> str:

@@ -36,7 +36,7 @@ from ..privacy.models.belief import Belief
 from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import KINDS, belief_from_dict, check_belief
-from ..privacy.quilts.calibration import Calibration
+from ..privacy.quilts.calibration import Calibration, Quilt
 from ..privacy.validation import LEAST_EPSILON
 from ..schemas.model_file import STAND_IN_METHOD, Model, ModelError, Provenance
 from ..schemas.roster import MOST_SERIES, Roster
@@ -353,16 +353,38 @@ class Plan:
         """The plan with the ends of its windows and its roster known."""
         return replace(self, schedule=schedule, roster=roster)
 
+    def header(
+        self,
+        *,
+        epsilon: float,
+        sigma: float,
+        half_width_95: int,
+        quilt: Quilt = Quilt(None, None),  # noqa: B008 - frozen
+    ) -> dict[str, Any]:
+        """The columns of a query's rows that its domain, its windows and their charges do not say.
+
+        Args:
+            epsilon: what its noise was calibrated for.
+            sigma: its noise per unit of sensitivity.
+            half_width_95: a count is within so many cells of the true one with probability 0.95.
+            quilt: the quilt that decided.
+        """
+        return {
+            "epsilon": epsilon,
+            "sigma": sigma,
+            "half_width_95": half_width_95,
+            "quilt": [quilt.left, quilt.right],
+            "model_provenance": self.model.provenance.text,
+        }
+
     @property
     def _noise_columns(self) -> dict[str, Any]:
-        mechanism, quilt = self.noisy, self.calibration.quilt
-        return {
+        half = 0 if self.noise == "none" else int(self.noisy.half_width(0.95))
+        sigma, quilt = self.calibration.sigma, self.calibration.quilt
+        return self.header(epsilon=self.epsilon, sigma=sigma, half_width_95=half, quilt=quilt) | {
             "scale": float(self.scale),
             "scale_exact": f"{self.scale.numerator}/{self.scale.denominator}",
-            "half_width_95": 0 if self.noise == "none" else int(mechanism.half_width(0.95)),
-            "epsilon_dp": mechanism.epsilon_dp,
-            "quilt": [quilt.left, quilt.right],
-            "sigma": self.calibration.sigma,
+            "epsilon_dp": self.noisy.epsilon_dp,
         }
 
     def query(self, schedule: Schedule, roster: Roster, *, schedule_given: bool, roster_given: bool) -> QuerySpec:
@@ -373,21 +395,9 @@ class Plan:
         if len({one["scale_exact"] for one in own.values()}) == 1:
             own = {}
         header = {
-            "domain": self.domain.name,
-            "query": self.query_name,
-            "key_kind": roster.kind,
-            "slots": schedule.size,
-            "edges": None if self.space.categories else list(self.histogram.edges),
-            "unit": self.space.unit,
-            "missing": self.domain.missing,
             **self._noise_columns,
-            "guarantee": self.domain.guarantee,
-            "mechanism": name,
+            "edges": None if self.space.categories else list(self.histogram.edges),
             "noise_law": ExactHistogram.name if self.noise == "none" else self.noise_law,
-            "model_id": self.domain.model_id,
-            "model_provenance": self.model.provenance.text,
-            "given_model": given_model,
-            "epsilon": self.epsilon,
             **({LENGTHS: own} if own else {}),
             **({"by": list(self.by)} if self.by else {}),
             **({"bins": list(self.histogram.edges)} if self.histogram != self.space else {}),

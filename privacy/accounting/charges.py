@@ -60,6 +60,20 @@ class Charge:
     slot: int | None
 
 
+#: What rounding leaves of a budget that is used up is nothing.
+_NOTHING = 1e-9
+
+
+def refusal(what: str, spent: float, asked: float, budget: float, how: str, advice: str) -> str:
+    """That something would cost more than a budget has left, of which so much is spent or reserved; epsilon."""
+    left = budget - spent
+    cost = f"{asked:.9g} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
+    return (
+        f"{what} would cost {cost}, but {spent:.9g} of the budget {budget:.9g} is {how} and "
+        f"{left if left > _NOTHING * budget else 0:.9g} remains: {advice}"
+    )
+
+
 class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what happened
     """A charge that the budget does not allow; the ledger is as it was.
 
@@ -75,11 +89,8 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
         """Make the message from the numbers."""
         self.spent, self.asked, self.budget, self.what = spent, asked, budget, what
         self.remaining = max(0.0, budget - spent)
-        cost = f"{asked!r} epsilon" if math.isfinite(asked) else "more epsilon than any bound is known of"
-        super().__init__(
-            f"{what} would cost {cost}, but {spent!r} of the budget {budget!r} is spent and "
-            f"{self.remaining!r} remains: release less often, add noise, or raise the budget by an explicit decision"
-        )
+        advice = "release less often, add noise, or raise the budget by an explicit decision"
+        super().__init__(refusal(what, spent, asked, budget, "spent", advice))
 
     def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[float, float, float, str]]:
         return BudgetExceeded, (self.spent, self.asked, self.budget, self.what)
