@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,22 +85,6 @@ def test_no_theorem_is_below_the_loss_by_enumeration(matrix, charges):
     ledger.replay(charges)
     truth = reference.response_loss(reference.stationary(matrix), matrix, 7, charges)
     assert all(bound.loss is None or truth <= bound.loss + 1e-9 for bound in ledger.bounds().values())
-
-
-def test_two_answers_without_loss_may_reveal_a_secret_together():
-    """Three fair coins; whether the first two agree, and the parity of all."""
-    coins = list(itertools.product((0, 1), repeat=3))
-
-    def loss(answer):
-        worst = 0.0
-        for slot in range(3):
-            laws = [Counter(answer(coin) for coin in coins if coin[slot] == side) for side in (0, 1)]
-            for one, other in (laws, laws[::-1]):
-                worst = max(worst, *(math.log(one[y] / other[y]) if other[y] else math.inf for y in one))
-        return worst
-
-    assert loss(lambda coin: coin[0] ^ coin[1]) == loss(lambda coin: coin[0] ^ coin[1] ^ coin[2]) == 0
-    assert loss(lambda coin: (coin[0] ^ coin[1], coin[0] ^ coin[1] ^ coin[2])) == math.inf
 
 
 def test_many_releases_of_one_window():

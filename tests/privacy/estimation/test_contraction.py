@@ -8,7 +8,7 @@ import pytest
 from quiltstream.privacy import MarkovChain
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.estimation import EstimationError, TransitionCounts
-from quiltstream.privacy.estimation.per_series import PSEUDO_VISITS, contractions, rank_of
+from quiltstream.privacy.estimation.per_series import contractions, rank_of
 from quiltstream.privacy.models import DobrushinBounds
 
 from ..homes import moves, runs_by_home
@@ -102,43 +102,3 @@ def test_a_further_series_is_covered_at_the_rate_of_the_rank():
         covered += sigma(DobrushinBounds.of(chain)) <= most * (1 + 1e-6)
     # mean 48 and standard deviation 3.1 of a binomial law
     assert covered >= 48 - 6 * 3.1
-
-
-def two_states(rng, histories, series, slots):
-    """Tables of series whose rows are from Dirichlet laws, shape (histories, series, 2, 2); a tenth is missing."""
-    stay = rng.beta(4.2, 1.8, size=(histories, series, 2))
-    tables = np.zeros((histories, series, 2, 2), dtype=np.int64)
-    places = np.ogrid[:histories, :series]
-    here = rng.integers(2, size=(histories, series))
-    for _ in range(slots):
-        there = np.where(rng.random(here.shape) < stay[(*places, here)], here, 1 - here)
-        np.add.at(tables, (*places, here, there), rng.random(here.shape) < 0.9)
-        here = there
-    return tables
-
-
-def remembered(tables, pooled):
-    """By how much the rows of smoothed tables of two states differ: of such chains the score rises with it."""
-    rows = tables + PSEUDO_VISITS * pooled / np.maximum(pooled.sum(axis=-1, keepdims=True), 1)
-    rows = rows / np.maximum(rows.sum(axis=-1, keepdims=True), 1e-9)
-    return np.abs(rows[..., 0, 0] - rows[..., 1, 0])
-
-
-def share_covered(tables, added):
-    """Share of histories whose last series is among the others' scores, with the pooled rows of so many series."""
-    pooled = tables[:, :added].sum(axis=1, keepdims=True)
-    # a history that is refused says nothing wrong
-    refused = (pooled == 0).any(axis=(1, 2, 3))
-    found = remembered(tables, pooled)
-    return float(((found[:, -1] <= found[:, :-1].max(axis=1) + 1e-12) | refused).mean())
-
-
-def test_the_rank_of_short_series_says_about_how_likely_a_further_one_is_covered():
-    # 40,000 histories of 3 series: bounds 6 standard deviations of 0.0023 from the mean, a false alarm below 1e-8
-    seed = 32
-    tables = two_states(np.random.default_rng(seed), 40_000, 4, 15)
-    assert abs(share_covered(tables, 4) - 0.75) < 6 * 0.0023, seed  # fitted together: exact
-    assert abs(share_covered(tables, 3) - 0.709) < 6 * 0.0023, seed  # as docs/model.md says
-    history = contractions(counts_of(tables[0, :3]))
-    expected = remembered(tables[0, :3], tables[0, :3].sum(axis=0))
-    assert np.argsort(history.scores).tolist() == np.argsort(expected).tolist()

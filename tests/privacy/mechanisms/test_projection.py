@@ -36,25 +36,12 @@ def by_trying_every_support(noisy: list[int], total: int) -> list[Fraction]:
     return best[1]
 
 
-def by_bisection(noisy: list[int], total: int) -> list[float]:
-    """Find the shift at which the positive parts add up to the total."""
-    low, high = min(noisy) - total - 1.0, max(noisy) + 1.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if sum(max(value - middle, 0.0) for value in noisy) > total:
-            low = middle
-        else:
-            high = middle
-    return [max(value - high, 0.0) for value in noisy]
-
-
 @given(cases=rows)
-def test_agrees_with_exact_arithmetic_and_with_bisection(cases: list[tuple[list[int], int]]) -> None:
+def test_agrees_with_exact_arithmetic(cases: list[tuple[list[int], int]]) -> None:
     projected = project_to_total(np.array([noisy for noisy, _ in cases]), np.array([total for _, total in cases]))
     for ours, (noisy, total) in zip(projected, cases, strict=True):
         exact = [float(value) for value in by_trying_every_support(noisy, total)]
         assert ours == pytest.approx(exact, abs=1e-8)
-        assert ours == pytest.approx(by_bisection(noisy, total), abs=1e-7)
 
 
 @given(cases=rows)
@@ -67,17 +54,6 @@ def test_is_feasible_keeps_the_order_and_changes_nothing_twice(cases: list[tuple
     assert project_to_total(projected, total) == pytest.approx(projected, abs=1e-8)
     for ours, row in zip(projected, noisy, strict=True):
         assert (np.diff(ours[np.argsort(row, kind="stable")]) >= 0).all()
-
-
-@given(cases=rows, seed=st.integers(0, 2**32 - 1))
-def test_is_never_farther_from_a_possible_histogram_than_the_noisy_counts(
-    cases: list[tuple[list[int], int]], seed: int
-) -> None:
-    generator = np.random.default_rng(seed)
-    for noisy, total in cases:
-        truth = generator.multinomial(total, np.full(len(noisy), 1 / len(noisy)))
-        ours = project_to_total(np.array([noisy]), np.array([total]))[0]
-        assert np.linalg.norm(ours - truth) <= np.linalg.norm(np.array(noisy) - truth) * (1 + 1e-9) + 1e-8
 
 
 def test_large_counts_keep_their_differences() -> None:
