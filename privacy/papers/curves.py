@@ -49,7 +49,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..models.belief import Belief
-from ..models.markov_chain import ChainError, FloatArray, frozen
+from ..models.markov_chain import ChainError, FloatArray, MarkovChain, frozen
 from ..quilts.influence import SidedInfluence, sided_influence
 from ..validation import number, numbers, positive, whole
 
@@ -181,8 +181,7 @@ def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
         a(b) = sum over d in {dL, dR} of log((pi_s + lambda^d (1 - pi_s)) / (pi_s - lambda^d pi_s)),
 
     as P^d(s, s) = pi_s + lambda^d (1 - pi_s) and P^d(s', s) = pi_s - lambda^d pi_s. For lambda < 0 an odd distance is
-    told most by the other pair of states: both pairs are carried and every split is tried, as the even one need not be
-    the best.
+    told most by the other pair of states, and the even split need not be the best: there the curve is `table_curve`.
 
     Args:
         p: Probability to stay in state 0.
@@ -199,37 +198,14 @@ def binary_curve(p: float, q: float, size: int) -> InfluenceCurve:
     factor = p + q - 1
     if factor == -1:
         raise ChainError("p and q are 0: the chain is periodic and never mixes; make a state keep some weight")
+    if factor < 0:
+        return table_curve(MarkovChain([[p, 1 - p], [1 - q, q]]), size)
     rare = min(1 - p, 1 - q) / (2 - p - q)
+    power = factor ** np.arange(1, size // 2 + 3)
+    one = np.log1p(power * (1 - rare) / rare) - np.log1p(-power)
     slots = np.arange(1, size + 1)
     basis = f"the stationary chain of two states with p = {p!r} and q = {q!r}"
-    if factor >= 0:
-        one = _binary_influence(rare, factor, (size + 2) // 2 + 1)[0]
-        return InfluenceCurve(one[(slots + 1) // 2 - 1] + one[(slots + 2) // 2 - 1], basis)
-    pairs = np.stack(_binary_influence(rare, factor, size))
-    values = [
-        min(float((pairs[:, lag] + pairs[:, slot - 1 - lag]).max()) for lag in range((slot + 1) // 2)) for slot in slots
-    ]
-    return InfluenceCurve(np.minimum.accumulate(values), basis)
-
-
-def _binary_influence(rare: float, factor: float, lags: int) -> tuple[FloatArray, FloatArray]:
-    """Influence at distances 1..lags for the pairs (rare, common) and (common, rare).
-
-    From a state x to y = x or not: P^d(x, x) / P^d(x', x) = (1 + m c / r) / (1 - m) with m = lambda^d, r = pi_x and
-    c = 1 - r; where m is below 0 the other output y = x' tells more.
-    """
-    distances = np.arange(1, lags + 1, dtype=np.float64)
-    power = factor**distances
-    rounding = 1 + 2.0**-50 * distances  # outward: where a state hardly ever follows itself, little is left beside -1
-    found: list[FloatArray] = []
-    with np.errstate(divide="ignore"):
-        for share in (rare, 1 - rare):
-            odds = ((1 - share) / share, share / (1 - share))
-            stays, leaves = (np.maximum(power * one * rounding, -1.0) for one in odds)
-            up = np.log1p(stays) - np.log1p(-power)
-            down = np.log1p(-power) - np.log1p(leaves)
-            found.append(np.maximum(up, down))
-    return found[0], found[1]
+    return InfluenceCurve(one[(slots + 1) // 2 - 1] + one[(slots + 2) // 2 - 1], basis)
 
 
 def gaussian_curve(length: int, scale: float, gamma: float, delta: float, size: int | None = None) -> InfluenceCurve:

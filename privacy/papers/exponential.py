@@ -37,18 +37,13 @@ class ExponentialTopK:
     `sampling`). The fullest bin is always kept, so a draw from m bins takes m proposals on average at most, whatever
     the counts. The number of proposals depends on the counts: who can time a draw learns about them, so draws belong
     inside the trust boundary.
-
-    Attributes:
-        bins: Number of bins k, at least 1.
-        choose: Number of bins to name K, 1 to k.
-        epsilon: Loss per slot of one selection, positive; epsilon / (2 K) has numerator and denominator at most 2^46.
     """
 
     name: ClassVar[str] = "exponential-top-k"
 
-    bins: int
-    choose: int
-    epsilon: Fraction
+    bins: int  # number of bins k, at least 1
+    choose: int  # number of bins to name K, 1 to k
+    epsilon: Fraction  # loss per slot of one selection; epsilon / (2 K) has numerator and denominator at most 2^46
 
     def __post_init__(self) -> None:
         whole("bins", self.bins, "give the number of states", least=1)
