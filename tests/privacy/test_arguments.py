@@ -11,6 +11,7 @@ import pytest
 from quiltstream.privacy import (
     AnyInitial,
     DobrushinBounds,
+    FiniteClass,
     LaplaceHistogram,
     Ledger,
     MarkovChain,
@@ -18,6 +19,7 @@ from quiltstream.privacy import (
     PeriodicChain,
     Purpose,
     Schedule,
+    belief_from_dict,
     forward_backward,
     mqm_approx,
     mqm_exact,
@@ -123,3 +125,13 @@ def test_nothing_of_a_matrix_is_dropped_in_silence(made):
     counts = np.ma.masked_array(TABLE, mask=[[False, True], [False, False]])
     with pytest.raises(TypeError, match="counts is a masked array, whose mask would be dropped"):
         LaplaceHistogram(2, Fraction(3)).randomise(counts)
+
+
+def test_a_class_whose_members_differ_in_states_is_refused():
+    for made in (FiniteClass, lambda chains: AnyInitial([one.transition for one in chains])):
+        with pytest.raises(ChainError, match=r"have \[2, 3\] states: fit them all over the same bins"):
+            made([CHAIN, MarkovChain(np.full((3, 3), 1 / 3))])
+    found = FiniteClass([CHAIN, CHAIN]).to_dict()
+    found["chains"][1] = MarkovChain(np.full((3, 3), 1 / 3)).to_dict()
+    with pytest.raises(ChainError, match="same bins"):
+        belief_from_dict(found)
