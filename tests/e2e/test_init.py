@@ -21,7 +21,7 @@ from ..pipelines.jobs import call
 from .gateway_job import GatewayProcess
 from .kafka import KafkaBroker
 from .mosquitto import MosquittoBroker
-from .test_try import groups_of
+from .test_check_messages import groups_of
 
 pytestmark = pytest.mark.e2e
 
