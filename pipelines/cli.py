@@ -239,17 +239,10 @@ def demo(out: Path, *, every: bool) -> None:
     help="Share of the series kept as history for fit.",
 )
 @click.option(
-    "--model",
-    type=click.Choice(["london", "nhanes"]),
-    help="A belief of the package, for one meter or wearer.",
+    "--model", type=click.Choice(["london", "nhanes"]), help="A belief of the package, for one meter or wearer."
 )
 @click.option("--value", metavar="COLUMN", help="Column of the measured value.")
-@click.option(
-    "--timezone",
-    metavar="ZONE",
-    default="UTC",
-    help="Of times without an offset, and of days.",
-)
+@click.option("--timezone", metavar="ZONE", default="UTC", help="Of times without an offset, and of days.")
 @click.option("--from-topic", metavar="TOPIC", help="Look at a Kafka topic; commits nothing.")
 @click.option("--servers", metavar="HOST:PORT", help="Its brokers.")
 @click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Option of librdkafka; repeat it.")
@@ -259,11 +252,7 @@ def demo(out: Path, *, every: bool) -> None:
 @click.option("--gateway", type=PATH, help="Settings of a gateway, for --broker.")
 @click.option("--messages", type=click.IntRange(1, 1_000), default=200, metavar="N", help="Looked at, at most.")
 @click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, metavar="N", help="A look at MQTT, at most.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Replace settings and roster that are there.",
-)
+@click.option("--force", is_flag=True, help="Replace settings and roster that are there.")
 def init(**given: Any) -> None:
     r"""Write a commented settings file, and a roster, from a look at data.
 
@@ -283,21 +272,13 @@ def init(**given: Any) -> None:
 @_SETTINGS
 @click.option("-o", "--output", type=PATH, help="Model file to write.")
 @click.option("--only", type=PATH, help="CSV file with the series to use.")
-@click.option(
-    "--only-column",
-    metavar="COLUMN",
-    help="Its column with them.",
-)
+@click.option("--only-column", metavar="COLUMN", help="Its column with them.")
 @click.option("--exclude", type=PATH, help="CSV file with those to leave out: the roster.")
 @click.option("--exclude-column", metavar="COLUMN", help="Its column with them.")
 @click.option("--start", metavar="INSTANT", help="Use readings from here on.")
 @click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
 @click.option(
-    "--smoothing",
-    type=click.FloatRange(min=0),
-    metavar="NUMBER",
-    default=0.0,
-    help="For pooled: added to every count.",
+    "--smoothing", type=click.FloatRange(min=0), metavar="NUMBER", default=0.0, help="For pooled: added to every count."
 )
 @click.option(
     "--belief",
@@ -306,21 +287,9 @@ def init(**given: Any) -> None:
     default="level",
     help="level, series, periodic or pooled: docs/model.md.",
 )
-@click.option(
-    "--cover",
-    metavar="SHARE",
-    help="How likely a further series is covered.",
-)
-@click.option(
-    "--regimes",
-    metavar="KIND",
-    help="Given the kind of day: weekday, kinds or a CSV.",
-)
-@click.option(
-    "--certify",
-    is_flag=True,
-    help="For pooled: keep a certificate of the account.",
-)
+@click.option("--cover", metavar="SHARE", help="How likely a further series is covered.")
+@click.option("--regimes", metavar="KIND", help="Given the kind of day: weekday, kinds or a CSV.")
+@click.option("--certify", is_flag=True, help="For pooled: keep a certificate of the account.")
 @_ALL
 def fit(settings: Path, *, output: Path | None, every: bool, **given: Any) -> None:
     r"""Fit what is believed about the data on a history; write a model file.
@@ -382,31 +351,11 @@ def check(settings: Path, file: str | None, *, from_topic: int | None, as_json: 
 @click.option("--dry-run", is_flag=True, help="Say noise and cost; read no data.")
 @_json("the summary, or the dry run,")
 @_ALL
-@click.option(
-    "--history-lost",
-    is_flag=True,
-    help="Go on although the ledger lacks releases; marked.",
-)
-@click.option(
-    "--even-if-empty",
-    is_flag=True,
-    help="Publish although no reading counts.",
-)
-@click.option(
-    "--accept-noise",
-    is_flag=True,
-    help="Publish although noise drowns the counts.",
-)
-@click.option(
-    "--accept-stand-in",
-    is_flag=True,
-    help="Publish under model: stand-in; rows say so.",
-)
-@click.option(
-    "--accept-cover",
-    is_flag=True,
-    help="Publish under odds below 0.8; rows say so.",
-)
+@click.option("--history-lost", is_flag=True, help="Go on although the ledger lacks releases; marked.")
+@click.option("--even-if-empty", is_flag=True, help="Publish although no reading counts.")
+@click.option("--accept-noise", is_flag=True, help="Publish although noise drowns the counts.")
+@click.option("--accept-stand-in", is_flag=True, help="Publish under model: stand-in; rows say so.")
+@click.option("--accept-cover", is_flag=True, help="Publish under odds below 0.8; rows say so.")
 @click.option("--live", is_flag=True, help="Publish each window when it closes.")
 def run(
     settings: Path,
@@ -577,12 +526,7 @@ def plan_command(
 )
 @click.option("--duration", is_flag=True, help="Cells at or above each edge.")
 @click.option("--quantiles", type=NUMBERS, default=(), metavar="SHARE,...", help="Bands of edges, e.g. 0.1,0.5.")
-@click.option(
-    "--mean",
-    type=ENDS,
-    metavar="LOW,HIGH",
-    help="Bounds on mean and total of the values.",
-)
+@click.option("--mean", type=ENDS, metavar="LOW,HIGH", help="Bounds on mean and total of the values.")
 @click.option("--change", is_flag=True, help="Change since the window before.")
 @click.option("--profile", is_flag=True, help="A line for each class of slots.")
 @click.option("--edge", type=float, help="Edge that a profile counts from.")

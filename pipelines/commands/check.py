@@ -32,11 +32,7 @@ from ...transforms.sources.files import FileTask, ReadReadings
 from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
-from ..init.rhythm import (
-    COUNTER_RISES,
-    most_frequent,
-    rises_in,
-)
+from ..init.rhythm import COUNTER_RISES, most_frequent, rises_in
 from ..runners import read_source
 from .check_messages import messages_of_topics, schemas_of
 from .remarks import APART, of_counts, of_values

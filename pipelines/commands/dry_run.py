@@ -178,10 +178,7 @@ def forecast(job: _Job) -> Table:
     to_see = (*(one.text for one in account.shares), *cautions(settings, plan, endless=job.live))
     if settings.estimate is not None and plan.estimated is None:
         counting = f"the run counts first, which costs {settings.estimate.epsilon:g} more, and estimates its model"
-        to_see = (
-            *to_see,
-            f"model.estimate: {counting}; noise and loss are said here for model.estimate.start",
-        )
+        to_see = (*to_see, f"model.estimate: {counting}; noise and loss are said here for model.estimate.start")
     drowns = "THE NOISE DROWNS THE COUNTS; the error of a bin that each of these leaves"
     told = of_history(plan)
     return Table(

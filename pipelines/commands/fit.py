@@ -58,12 +58,7 @@ from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...privacy.validation import rounded_down
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.model_file import MODEL_BEGIN, Model, Provenance, hash_of_series
-from ...schemas.settings.job import (
-    Settings,
-    read_roster,
-    read_settings,
-    under_pseudonyms,
-)
+from ...schemas.settings.job import Settings, read_roster, read_settings, under_pseudonyms
 from ...schemas.settings.model import SHIPPED, STAND_IN, fitting, shipped_text
 from ...schemas.slots import DAY_US, SlotGrid, format_duration, parse_instant
 from ...transforms.aggregate.transitions import EstimateTransitions, SeriesPaths
@@ -613,11 +608,6 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: fl
         ),
         diagnostics={
             **model.diagnostics,
-            "rhythm": {
-                "sigma": sigma,
-                "slots": day,
-                "checked": {"epsilon": epsilon, "sigma": at},
-                "checks": checks,
-            },
+            "rhythm": {"sigma": sigma, "slots": day, "checked": {"epsilon": epsilon, "sigma": at}, "checks": checks},
         },
     )

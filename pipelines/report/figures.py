@@ -148,11 +148,7 @@ def last_window(series: ReleasedSeries) -> Picture:
             _at(4, y, label, class_="ink"),
             _at(_WIDTH - 8, y, f"{count:,}{share}", "end", "ink"),
             element("rect", x=left, y=y + 5, width=round(right - left, 1), height=11, class_="bar"),
-            element(
-                "path",
-                d=f"M{x(count - half)} {y + 6}v9m0 -4.5H{x(count + half)}m0 -4.5v9",
-                class_="whisker",
-            ),
+            element("path", d=f"M{x(count - half)} {y + 6}v9m0 -4.5H{x(count + half)}m0 -4.5v9", class_="whisker"),
         ]
     total = "" if found.total is None else f" of {found.total:,}"
     shared = f", {100 * half / found.total:.1f} % of the total" if found.total else ""
