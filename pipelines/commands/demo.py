@@ -33,7 +33,7 @@ from ..console import comparison, facts, heading, odds, paragraph, plural, resul
 from ..errors import CommandError, writing
 from ..forecast import Table
 from .fit import Choice, fit_settings
-from .fit_text import habits_told, of_a_new_series, show_cover
+from .fit_text import habits_told, of_a_new_series, show_belief
 from .run import run_job
 
 _FILE = "lcl2013_halfhourly_60hh.parquet"
@@ -156,7 +156,7 @@ def demonstrate(out: Path, *, every: bool = False) -> None:
     if every:
         median = f"{errors.counts:.1%}, of the estimates {errors.estimates:.1%}"
         facts(console, {"error": f"the median over all weeks and bands of a count is {median}"})
-        show_cover(console, plan.model, every=True)
+        show_belief(console, plan.model, every=True)
         summary.show(console, every=True)
     _files(console, out, perf_counter() - began)
 

@@ -145,19 +145,15 @@ def _check_output(settings: Settings, output: Path, read: list[Path]) -> None:
     check_output(output, [*others, *read], "the model file (-o)", MODEL_BEGIN)
 
 
+#: Options that are of some beliefs alone.
+_OF_BELIEFS = {"cover": ("level", "series"), "regimes": ("level",), "certify": ("pooled",), "smoothing": ("pooled",)}
+
+
 def _check_options(choice: Choice) -> None:
     """Refuse options of another belief than the chosen one."""
-    if choice.belief in ("periodic", "pooled") and choice.cover is not None:
-        raise CommandError(f"--cover {choice.cover}: it is for --belief level or series; give one, or leave it out")
-    if choice.regimes is not None and choice.belief != "level":
-        raise CommandError(f"--regimes {choice.regimes}: it is for --belief level; give that, or leave it out")
-    if choice.certify and choice.belief != "pooled":
-        raise CommandError("--certify: it is for --belief pooled; give that, or leave it out")
-    if choice.smoothing and choice.belief != "pooled":
-        raise CommandError(
-            f"--smoothing {choice.smoothing:g}: it is for --belief pooled; --belief {choice.belief} adds visits of the "
-            "pooled row to each series: leave --smoothing out, or give --belief pooled"
-        )
+    for option, beliefs in _OF_BELIEFS.items():
+        if getattr(choice, option) and choice.belief not in beliefs:
+            raise CommandError(f"--{option}: it is for --belief {' or '.join(beliefs)}; give that, or leave it out")
 
 
 def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:

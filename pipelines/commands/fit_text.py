@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ...privacy.accounting.habits import PROMISE
 from ...privacy.analysis.methods import METHODS
-from ...privacy.models.belief import Belief
 from ...privacy.models.classes import has_quilts
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
@@ -24,16 +23,9 @@ from .fit import Fitted
 
 def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
     """Print a fitted model, or with the price of every cover."""
-    model, origin, found = fitted.model, fitted.model.provenance, fitted.model.diagnostics
-    belief = belief_from_dict(model.belief)
+    model, origin = fitted.model, fitted.model.provenance
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    interval = "" if model.interval_us is None else format_duration(model.interval_us)
-    if "rhythm" in found:
-        _show_rhythm(console, model)
-    elif "cover" in found:
-        show_cover(console, model, every=every)
-    else:
-        _show_pooled(console, model, belief, interval)
+    show_belief(console, model, every=every)
     said = [*origin.notes]
     if fitted.protected:
         said.append(
@@ -47,15 +39,69 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
         said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
-    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief):
+    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief_from_dict(model.belief)):
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"
         )
     said.append("all of this is exact: publishing it is a release that no ledger counts")
-    if fitted.unnamed:
-        said.append(fitted.unnamed)
-    notes(console, said)
+    notes(console, [*said, *filter(None, [fitted.unnamed])])
+
+
+def show_belief(console: Console, model: Model, *, every: bool = False) -> None:
+    """Print what a fitted belief costs, and for whom it holds."""
+    cover, rhythm = (model.diagnostics.get(name) for name in ("cover", "rhythm"))
+    if cover is None and rhythm is None:
+        console.print("  How often each state is visited in the long run")
+        visits = model.diagnostics["stationary"]
+        for line in shares(() if model.states is None else model.states.labels, visits, width=console.width - 4):
+            console.print("  ", line, sep="")
+    of_belief = _of_cover(model, cover) if cover else _of_rhythm(rhythm) if rhythm else _of_chain(model)
+    facts(console, {"promise": PROMISE, **of_belief})
+    if cover and every:
+        _show_table(console, cover["table"], cover["rank"], cover["series"])
+    if cover or rhythm:
+        _show_checks(console, cover or rhythm or {})
+
+
+def _of_cover(model: Model, found: Mapping[str, Any]) -> dict[str, str]:
+    given = f", given the kind of day ({found['given']})" if found["given"] else ""
+    kept = "one of the kept chains" if found["belief"] == "series" else "any chain that forgets so fast"
+    kinds = (
+        "thirds estimate a label that is drawn first, the day then following its label's chain: the promise is given "
+        "that label, and given the third itself a day is no Markov chain"
+    )
+    return {
+        "habits": habits_told(found, model.states),
+        "a new series": of_a_new_series(found),
+        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless: {odds(1.0)}; {kept}{given}",
+        **({"kinds": kinds} if found["given"].startswith("kinds") else {}),
+    }
+
+
+def _of_rhythm(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "chain": f"this one, for every series, with a kernel for each of the {found['slots']} slots of the day",
+        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless, by forward-backward",
+    }
+
+
+def _of_chain(model: Model) -> dict[str, str]:
+    origin, found, belief = model.provenance, model.diagnostics, belief_from_dict(model.belief)
+    noise = mqm_approx(belief, epsilon=1.0)
+    sigma = 1 / min((one.density for one in belief.certificates), default=1.0)
+    certified = {"certified": f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"}
+    return {
+        "chain": "this one, for every series; what the habits of single series tell is not in it",
+        "interval": "" if model.interval_us is None else format_duration(model.interval_us),
+        "pi_min": f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times",
+        "gap": f"{found['gap']:.6g} of P P*",
+        "noise": f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}",
+        **(certified if belief.certificates else {}),
+        "outside": f"{origin.outside} of the {origin.series} series, by their own counts"
+        + (": the loss is not proved for them" if origin.outside else ""),
+        "model id": model.model_id,
+    }
 
 
 def habits_told(found: Mapping[str, Any], space: StateSpace | None) -> str:
@@ -83,28 +129,6 @@ def of_a_new_series(found: Mapping[str, Any]) -> str:
     )
 
 
-def show_cover(console: Console, model: Model, *, every: bool) -> None:
-    """Print what a belief that covers most series costs, and for whom it holds."""
-    found = model.diagnostics["cover"]
-    given = f", given the kind of day ({found['given']})" if found["given"] else ""
-    kept = "one of the kept chains" if found["belief"] == "series" else "any chain that forgets so fast"
-    said = {
-        "promise": PROMISE,
-        "habits": habits_told(found, model.states),
-        "a new series": of_a_new_series(found),
-        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless: {odds(1.0)}; {kept}{given}",
-    }
-    if found["given"].startswith("kinds"):
-        said["kinds"] = (
-            "thirds estimate a label that is drawn first, the day then following its label's chain: the promise is "
-            "given that label, and given the third itself a day is no Markov chain"
-        )
-    facts(console, said)
-    if every:
-        _show_table(console, found["table"], found["rank"], found["series"])
-    _show_checks(console, found)
-
-
 def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
     """Print what each cover of a history of n series costs, with a mark at the chosen rank."""
     console.print("  series     odds for a further one  sigma of the class, of own chains (epsilon 1)", soft_wrap=True)
@@ -120,50 +144,6 @@ def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _show_pooled(console: Console, model: Model, belief: Belief, interval: str) -> None:
-    (chain,) = belief.members
-    origin, found = model.provenance, model.diagnostics
-    console.print("  How often each state is visited in the long run")
-    labels = () if model.states is None else model.states.labels
-    for line in shares(labels, chain.stationary.tolist(), width=console.width - 4):
-        console.print("  ", line, sep="")
-    noise = mqm_approx(belief, epsilon=1.0)
-    kept: dict[str, str] = {}
-    if belief.certificates:
-        sigma = 1 / min(one.density for one in belief.certificates)
-        kept["certified"] = f"forward-backward at epsilon 1, endless: sigma {sigma:.4f}, kept in the model"
-    out = f"{origin.outside} of the {origin.series} series, by their own counts"
-    out += ": the loss is not proved for them" if origin.outside else ""
-    facts(
-        console,
-        {
-            "promise": PROMISE,
-            "chain": "this one, for every series; what the habits of single series tell is not in it",
-            "interval": interval,
-            "pi_min": f"{found['pi_min']:.6g}; the rarest state was visited {found['rarest_visits']:,} times",
-            "gap": f"{found['gap']:.6g} of P P*",
-            "noise": f"MQMApprox at epsilon 1, endless: sigma {noise.sigma:.4f}, quilt {noise.quilt}",
-            **kept,
-            "outside": out,
-            "model id": model.model_id,
-        },
-    )
-
-
-def _show_rhythm(console: Console, model: Model) -> None:
-    """Print what such a belief costs, and for whom it holds."""
-    found = model.diagnostics["rhythm"]
-    facts(
-        console,
-        {
-            "promise": PROMISE,
-            "chain": f"this one, for every series, with a kernel for each of the {found['slots']} slots of the day",
-            "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless, by forward-backward",
-        },
-    )
-    _show_checks(console, found)
 
 
 _SAID: Mapping[str, str] = {

@@ -151,7 +151,7 @@ def test_a_source_that_never_ends_is_refused_with_what_looks_at_it(tmp_path: Pat
     if command == "fit":
         broker = {"kafka": {"servers": "h:1", "topic": "t"}}
     made = job(tmp_path, source=broker, sink={"jsonl": "out"}, model="model.json").settings
-    call(command, made).ended(2, "is read as it comes", "try looks at its messages", "fit is files")
+    call(command, made).ended(2, "is read as it comes", "check looks at its messages", "fit is files")
 
 
 @pytest.mark.parametrize(
