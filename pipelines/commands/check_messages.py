@@ -100,7 +100,7 @@ def messages_of_topics(settings: Settings, count: int) -> Messages:
     if source is None:
         raise SettingsError(["--from-topic reads source.kafka, and the settings have none; give a FILE, or - "])
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
-    from ...transforms.kafka.source import last_messages  # noqa: PLC0415
+    from ...transforms.kafka.messages import last_messages  # noqa: PLC0415
 
     cluster = Cluster(source.servers, located(source.options, settings.path))
     try:

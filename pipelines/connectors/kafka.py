@@ -320,7 +320,6 @@ class Topics(LiveSource):
             # a group that a first run began at may be another program's: no run commits to it
             group=given.group if given.start != "group" or start.kind == "group" else None,
             discover_s=parse_duration(given.discover) / 1e6,
-            missing_us=_missing_us(settings, pace),
         )
 
     def read(self, pace: PollingPolicy) -> ReadLive:

@@ -136,7 +136,7 @@ mqtt:
 def from_topic(topic: str, options: Options) -> Guess:
     """Settings from the last messages of a Kafka topic; nothing is committed, and no group is left."""
     from ...transforms.kafka.client import Cluster, KafkaUnavailableError  # noqa: PLC0415 - of an extra
-    from ...transforms.kafka.source import last_messages  # noqa: PLC0415
+    from ...transforms.kafka.messages import last_messages  # noqa: PLC0415
 
     if options.servers is None:
         raise CommandError("--servers HOST:PORT is missing: where the brokers of --from-topic are")

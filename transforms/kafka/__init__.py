@@ -1,7 +1,7 @@
 """Topics of Kafka: as sources of a live job, and as sinks.
 
-``source``, ``partitions``
-    partition groups with their messages and health; offsets, ends and gaps of a partition
+``source``, ``partitions``, ``messages``
+    partition groups and what stands in the way; offsets and gaps of a partition; messages as columns
 ``sink``
     rows and rejects to a topic, and the rows that it has
 ``client``, ``schema_registry``

@@ -24,7 +24,6 @@ from .client import (
     KafkaAwayError,
     KafkaUnavailableError,
     as_unavailable,
-    headers_of,
     is_kafkas,
     look,
     meaning_of,
@@ -32,7 +31,8 @@ from .client import (
     topic_partition,
     unavailable,
 )
-from .partitions import EARLIEST, first_offsets, leaders, to_the_end
+from .messages import headers_of, to_the_end
+from .partitions import EARLIEST, first_offsets, leaders
 from .schema_registry import RegistryNumbers, subject_of, wire_head
 
 _PRODUCER = {
@@ -58,11 +58,6 @@ _TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 #: Seconds that brokers have to describe a topic of releases, and without a message before it is given up.
 _ANSWER_S = 10.0
 _PATIENCE_S = 60.0
-
-#: Seconds that a schema registry may be away while rows wait for its number, as long as brokers may, and between two
-#: questions.
-_REGISTRY_S = 120.0
-_ASK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -108,23 +103,14 @@ class Sender(MessageSender):
         self._cause: str | None = None
 
     def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body; while the schema registry is away, wait and say so."""
-        until = time.monotonic() + _REGISTRY_S
-        while True:
-            try:
-                found = self._topic.head(schema)
-            except KafkaUnavailableError as error:
-                text = f"{self._where}: {error}"
-                LOG.warning("%s", text)
-                Heartbeat.complain(self._field, text)
-                if not error.passing:
-                    raise KafkaUnavailableError(text) from None
-                if time.monotonic() + _ASK_S > until:
-                    raise KafkaAwayError(text, passing=True) from None
-            else:
-                Heartbeat.complain(self._field, None)
-                return found
-            time.sleep(_ASK_S)
+        """What stands before an Avro body; a schema registry that is away fails the bundle, which is run again."""
+        try:
+            return self._topic.head(schema)
+        except KafkaUnavailableError as error:
+            text = f"{self._where}: {error}"
+            LOG.warning("%s", text)
+            Heartbeat.complain(self._field, text)
+            raise (KafkaAwayError if error.passing else KafkaUnavailableError)(text, passing=error.passing) from None
 
     def send(self, messages: Iterable[Message]) -> None:
         """Hand messages to the client; it sends them in the background."""
@@ -135,19 +121,18 @@ class Sender(MessageSender):
             self._hand_over(key, value, headers)
 
     def _hand_over(self, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic.name, value=value, key=key, headers=headers, on_delivery=self._delivered
-                )
-            except BufferError:
-                self._producer.poll(0.5)
-            except Exception as error:
-                if not is_kafkas(error):
-                    raise
-                raise self._lost(unavailable(self._where, error)) from None
-            else:
-                return
+        given = {"value": value, "key": key, "headers": headers, "on_delivery": self._delivered}
+        try:
+            with as_unavailable(self._where):
+                while True:
+                    try:
+                        return self._producer.produce(self._topic.name, **given)
+                    except BufferError:
+                        self._producer.poll(0.5)
+        except KafkaUnavailableError:
+            # an idempotent producer that failed once may be of no use any more
+            self._producer = None
+            raise
 
     def finish(self) -> None:
         """Wait until the brokers have everything; say so while they do not."""
@@ -163,8 +148,9 @@ class Sender(MessageSender):
                 Heartbeat.complain(self._field, text)
         Heartbeat.complain(self._field, None)
         if self._failed is not None:
+            self._producer = None
             kind = KafkaAwayError if self._late else KafkaUnavailableError
-            raise self._lost(kind(f"{self._where}: {self._failed}", passing=True))
+            raise kind(f"{self._where}: {self._failed}", passing=True)
 
     def close(self) -> None:
         """Let go of the brokers; what was not sent is sent again by another bundle."""
@@ -173,11 +159,6 @@ class Sender(MessageSender):
     @property
     def _where(self) -> str:
         return f"{self._field}: {self._topic.text}"
-
-    def _lost(self, error: KafkaUnavailableError) -> KafkaUnavailableError:
-        # an idempotent producer that failed once may be of no use any more
-        self._producer = None
-        return error
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
@@ -243,10 +224,10 @@ def _read(
 ) -> bool:
     places = leaders(consumer, (topic.name,), topic.cluster.servers, _ANSWER_S)
     starts = first_offsets(consumer, places, EARLIEST, _ANSWER_S)
-    consumer.assign([topic_partition(*place, offset) for place, offset in starts.items()])
+    consumer.assign([topic_partition(*place, offset) for place, (offset, _) in starts.items()])
     for one in to_the_end(consumer, set(places), patience_s, topic.text):
         _take(one, topic, names, take)
-    return any(starts.values())
+    return any(offset for offset, _ in starts.values())
 
 
 def _take(message: Any, topic: Topic, names: tuple[bytes, bytes], take: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from quiltstream.pipelines.commands import check_messages
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.kafka.source import last_messages
+from quiltstream.transforms.kafka.messages import last_messages
 
 from ...transforms.kafka.fake import FakeBroker
 from ..jobs import Done, Job, call, job

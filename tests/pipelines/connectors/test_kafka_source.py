@@ -103,7 +103,6 @@ def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path:
     slot = schedule.first + 2 * schedule.every + schedule.size - 1
     partitions = Topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
     assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - 3 * SLOT_US)
-    assert partitions.missing_us == MARCH_US + 2 * DAY_US - 3 * SLOT_US
 
 
 def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(

@@ -53,10 +53,6 @@ def rows(pieces: list[SourceBatch]) -> int:
     return sum(one.rows for one in pieces)
 
 
-def rejected_of(piece: SourceBatch) -> Any:
-    return piece.rejected
-
-
 def settle(reader: KafkaReader) -> None:
     """Read until every partition has been read to its end."""
     pieces_until(reader, lambda _: set(reader.sources.values()) == {Reach.END})
@@ -316,32 +312,11 @@ class KafkaPartitionsContract:
         assert {one.lost_us for one in pieces_until(follow(topic), lambda all_: rows(all_) == 4)} >= {lost_us}
         assert json.loads(pieces[-1].position)["topics"] == {topic: {"0": 10}}
 
-    def test_messages_removed_before_a_start_without_a_position_are_counted(self, broker, follow, caplog):
-        topic = broker.topic(2)
-        broker.send(topic, [(one, reading(f"a{n}", 0)) for n in range(10) for one in (0, 1)])
-        broker.forget(topic, 0, 6)
-        broker.forget(topic, 1, 10)
-        reader = follow(topic)
-        # of partition 0 with its first message, of partition 1, which has none, when its end was seen
-        pieces = pieces_until(reader, lambda found: rows(found) == 4 and sum(map(bool, map(rejected_of, found))) == 2)
-        lost = {one.source: one.rejected for one in pieces if one.rejected}
-        assert lost == {f"{topic}/{one}": {RejectReason.DAMAGED_SOURCE: 1} for one in (0, 1)}
-        said = [one.getMessage() for one in caplog.records if "are not there any more" in one.getMessage()]
-        assert len(said) == 2
-        assert f"{topic}/0 at {broker.servers}: its messages before offset 6 are not there any more" in min(said)
-        # from a position behind it nothing is counted again
-        again = pieces_until(follow(topic, position=pieces[-1].position), bool)
-        assert not any(one.rejected for one in again)
-
-    @pytest.mark.parametrize("start", [Start("latest"), Start("instant", ORIGIN), Start("group")])
-    def test_what_a_start_leaves_out_is_not_counted_as_lost(self, broker, follow, start):
-        topic, group = broker.topic(1), f"g-{time.time_ns()}"
+    def test_a_beginning_that_is_gone_is_said_and_windows_may_lack_readings(self, broker, follow, caplog):
+        topic = broker.topic(1)
         broker.send(topic, [(0, reading(f"a{n}", 0)) for n in range(10)])
         broker.forget(topic, 0, 6)
-        broker.commit(group, topic, {0: 6})
-        # of what is gone nothing belongs to a missing window: it came before the message that is there
-        missing_us = time.time_ns() // 1_000
-        reader = follow(topic, start=start, group=group, missing_us=missing_us)
-        pieces = pieces_until(reader, lambda pieces: rows(pieces) == (0 if start.kind == "latest" else 4))
-        settle(reader)
-        assert not any(one.rejected for one in pieces)
+        pieces = pieces_until(follow(topic), lambda found: rows(found) == 4)
+        assert pieces[-1].lost_us is not None
+        said = f"{topic}/0 at {broker.servers}: its messages before offset 6 are not there any more"
+        assert [one.getMessage() for one in caplog.records].count(said) == 1

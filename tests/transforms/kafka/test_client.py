@@ -35,7 +35,7 @@ SAID: dict[str, tuple[str, str]] = {
 }
 CLIENTS = "the broker asks for a client's certificate, or does not accept the one it is given"
 MEANT = {
-    "a mechanism": "does not offer the sasl.mechanism of the options; set one that it offers (PLAIN, SCRAM-SHA-512)",
+    "a mechanism": "does not offer the sasl.mechanism of the options; set one that it offers",
     "a password": "the broker does not accept user and password",
     "no certificate": CLIENTS,
     "the broker's certificate": "the encrypted connection cannot be made; check certificates",
@@ -94,13 +94,11 @@ def test_a_cause_that_only_a_text_of_the_client_tells_has_its_own_sentence(kind:
         ({"security.protcol": "hunter2"}, "security.protcol"),
         ({"fetch.min.bytes": "hunter2"}, "fetch.min.bytes"),
         ({"security.protocol": "hunter2"}, "security.protocol"),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "hunter2"}, "sasl.mechanism"),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "sasl.password, sasl.username"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/hunter2"}, "ssl.ca.location"),
     ],
 )
 def test_an_option_that_is_refused_is_named_without_its_value(options: dict[str, Any], named: str) -> None:
     with pytest.raises(KafkaUnavailableError) as told:
         look(Cluster("127.0.0.1:1", options), ["t"])
-    assert str(told.value) == (
-        f"the options of Kafka are refused (_INVALID_ARG): {named}; check their names and values against librdkafka's"
-    )
+    assert f"refused (_INVALID_ARG): {named}; check their names and values" in str(told.value)
+    assert "hunter2" not in str(told.value)
