@@ -6,14 +6,8 @@ A charge is swept from its last slot back and from its first slot on, until a ru
 one period more changes nothing: then none does. What lies behind comes to rest alike, and the periods until then and
 one more are all slots there are.
 
-*Events.* A secret of n slots in a row, s to t, loses at most the sum of their d, F_t - d(t) and B_s - d(s)
-(:mod:`.forward_backward` has the proof, for the kernels of each slot). F - d is at most the largest of any slot, and so
-is B - d, of the same member where one belief holds all along. Slots before the first and behind the last charge need
-not be looked at: B of one behind them all is at most B of the last one charged, and so no more than what is counted for
-the n slots that begin there; F alike.
-
 >>> from quiltstream.privacy.models.markov_chain import MarkovChain
->>> week = Line.of(Density().with_spans([(0, 48, 0.05), (24, 72, 0.05)]))
+>>> week = Density().with_spans([(0, 48, 0.05), (24, 72, 0.05)])
 >>> worst = Account(History([(None, MarkovChain([[0.9, 0.1], [0.4, 0.6]]))]), week).worst
 >>> round(worst.loss, 4), worst.slot
 (0.3119, 35)
@@ -40,7 +34,7 @@ from ..models.couplings import FloatArray
 from ..models.serialisation import check_belief
 from ..validation import float_above
 from .certificates import constant_loss
-from .charges import Density, Line, Span
+from .charges import ZERO, Density, Span
 from .recursion import FAR, USELESS, Side, State, Tails, changed, members_of
 from .schedules import Schedule, extended
 
@@ -122,11 +116,11 @@ class Account:
     def __init__(
         self,
         history: History,
-        line: Line | None = None,
+        line: Density | None = None,
         ends: tuple[Sequence[State] | None, Sequence[State] | None] = (None, None),
     ) -> None:
         """Take what is believed, the line, and what lies before it and behind it by member (None: nothing charged)."""
-        self.history, self.ends, self.line = history, ends, Line()
+        self.history, self.ends, self.line = history, ends, Density()
         self._ahead: list[Swept | None] = []
         self._behind: list[Swept | None] = []
         self._most: list[tuple[float, int]] = []
@@ -134,14 +128,14 @@ class Account:
         if line is not None and line.count and not history.is_idle:
             self._take(line, line.slots[0], line.slots[-1], self)
 
-    def after(self, line: Line, start: int, stop: int) -> Account:
+    def after(self, line: Density, start: int, stop: int) -> Account:
         """The account of a line of which only the density of ``[start, stop)`` differs."""
         made = Account(self.history, None, self.ends)
         if line.count and not self.history.is_idle:
             made._take(line, start, stop, self)
         return made
 
-    def _take(self, line: Line, start: int, stop: int, before: Account) -> None:
+    def _take(self, line: Density, start: int, stop: int, before: Account) -> None:
         slots, count, old = line.slots, line.count, before.line.slots
         # runs without charges may begin between what was there and what comes
         start, stop = min(start, old[-1] if old else slots[0]), max(stop, old[0] if old else slots[-1])
@@ -241,14 +235,14 @@ class Book:
     """What is charged, and the account of it in each history; a value."""
 
     accounts: tuple[Account, ...]
-    line: Line
+    line: Density
     charges: tuple[Any, Span] | None = None  # those before, and the last one
 
     @classmethod
     def of(cls, histories: Iterable[History], density: Density, charges: tuple[Any, Span] | None) -> Book:
         """The book of a density in some histories."""
         histories = tuple(histories)
-        line = Line.of(density, frozenset(cut for history in histories for cut in history.cuts))
+        line = density.with_cuts(frozenset(cut for history in histories for cut in history.cuts))
         return cls(tuple(Account(history, line) for history in histories), line, charges)
 
     def charged(self, span: Span) -> Book:
@@ -265,12 +259,12 @@ class Book:
     @cached_property
     def density(self) -> Density:
         """The density of all charges."""
-        return self.line.density()
+        return self.line.with_cuts()
 
     @cached_property
     def worst(self) -> Worst:
         """The worst slot of all histories, by the least bound of each."""
-        top = max(self.line.levels, default=Fraction(0))
+        top = max(self.line.levels, default=ZERO)
         return max((least_of(one.history, one.worst, top) for one in self.accounts), key=lambda worst: worst.loss)
 
     def __reduce__(self) -> tuple[Callable[..., Book], tuple[Any, ...]]:
@@ -311,19 +305,19 @@ def endless(history: History, density: Density, schedules: Sequence[Schedule]) -
     """
     total, begin, period = extended(density, schedules, (cut + 1 for cut in history.cuts))
     if begin is None:
-        return (Account(history, Line.of(total, history.cuts)),)
+        return (Account(history, total.with_cuts(history.cuts)),)
     if history.is_idle:
         return ()
-    before = Line.of(total, history.cuts).between(None, begin)
-    line = Line.of(total).between(begin, begin + period)
+    before = total.with_cuts(history.cuts).between(None, begin)
+    line = total.between(begin, begin + period)
     # a period of the slots is one of the kernels as well
     kernels = math.lcm(
         *(side.period for back in (False, True) for side in history.sides(len(history.changes), back=back))
     )
     if line.count == 1:
-        line = Line([begin, begin + kernels * (FAR // kernels)], line.levels)
+        line = Density([begin, begin + kernels * (FAR // kernels)], line.levels)
     else:
-        line = Line([begin], []).followed_by(line, math.lcm(period, kernels) // period)
+        line = Density([begin], []).followed_by(line, math.lcm(period, kernels) // period)
     return _periodic(history, before, line)
 
 
@@ -331,7 +325,7 @@ def constant_stream(history: History, density: float) -> Worst:
     """The loss of a stream that has a density in every slot, without beginning or end."""
     low, high = min(history.cuts, default=0), max(history.cuts, default=0)
     low, high = low - FAR, high + FAR
-    line = Line.of(Density({low: Fraction(density), high: -Fraction(density)}), history.cuts)
+    line = Density.of([(low, Fraction(density)), (high, -Fraction(density))], history.cuts)
     ends: list[list[State]] = []
     for slot, back in ((low - 1, True), (high, False)):
         found = [side.bound(density, slot) for side in history.sides(history.part(slot, back=back), back=back)]
@@ -341,7 +335,7 @@ def constant_stream(history: History, density: float) -> Worst:
     return Worst() if history.is_idle else Account(history, line, (ends[0], ends[1])).worst
 
 
-def _periodic(history: History, before: Line, repeated: Line) -> tuple[Account, ...] | None:
+def _periodic(history: History, before: Density, repeated: Density) -> tuple[Account, ...] | None:
     """A line that goes on with what is repeated for ever.
 
     What lies ahead grows with the horizon until one period more changes nothing: then none does. Where it takes too

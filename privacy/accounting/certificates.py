@@ -145,15 +145,15 @@ def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
 
 
 @remembered
-def grid_density(belief: Belief, epsilon: float, above: float = 0.0) -> float:
-    """A density of the grid whose endless stream loses at most epsilon, 3 at most; none is sought up to `above`.
+def grid_density(belief: Belief, epsilon: float) -> float:
+    """A density of the grid whose endless stream loses at most epsilon, 3 at most.
 
     Up to 3 no other is larger by more than 1 in 2000 where couplings prove it. Where a slot may lose less than some
     1e-5 total variations prove more than couplings of double precision: the larger of both densities is taken.
 
     Raises:
         ChainError: The belief is a chain that does not mix.
-        NotContracting: No density above the given one has a bound.
+        NotContracting: No density has a bound.
     """
     epsilon = accepted_loss(epsilon)
     carried = _carried_density(belief, epsilon)
@@ -164,10 +164,10 @@ def grid_density(belief: Belief, epsilon: float, above: float = 0.0) -> float:
         return endless(everywhere(belief), epsilon).density  # the reason why there are none
     if epsilon >= 3 and _certified_loss(belief, 3.0) * (1 + ACCURACY) <= epsilon:
         return max(3.0, carried)
-    found = max(above, carried)
+    found = carried
     for pairs in forms:
-        found = max(found, _certified_density(belief, pairs, epsilon, above=max(above, found)))
-    if found > above:
+        found = max(found, _certified_density(belief, pairs, epsilon, above=found))
+    if found:
         return found
     raise NotContracting(
         f"no certificate was found for epsilon {epsilon:g}: the chain mixes too slowly, or what a slot may lose is too "

@@ -2,15 +2,11 @@
 
 The density of releases is their loss per slot, an exact step function over the slots. Every charge adds its epsilon_dp
 to the slots of its window. Sums are kept as exact fractions, so that the order of charges leaves no trace, and adjacent
-windows at one density become one run.
+windows at one density become one run; a charge computes the runs that it overlaps and no others.
 
 >>> Density().with_spans([(0, 10, 0.1), (10, 20, 0.1)]).runs()
 (Run(start=0, stop=20, density=0.1),)
-
-``Density`` is kept by its steps, a ``Line`` is the same step function as runs in order, so that a charge computes those
-that it overlaps and no others.
-
->>> Line().with_rise(0, 10, Fraction(1, 4)).with_rise(10, 20, Fraction(1, 4)).slots
+>>> Density().with_rise(0, 10, Fraction(1, 4)).with_rise(10, 20, Fraction(1, 4)).slots
 [0, 20]
 """
 
@@ -18,23 +14,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from ..validation import PrivacyError, float_above
-
-OUTWARD = 2.0**-46
-"""Every loss is raised by this relative amount (1.4e-14), more than the rounding of the few sums that make it."""
 
 Span: TypeAlias = tuple[int, int, float]
 """A charge to come: first slot, slot after the last, loss per slot."""
+
+ZERO = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +90,8 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
 
 
 def outward(loss: float) -> float:
-    """A loss, raised by ``OUTWARD``."""
-    return loss * (1 + OUTWARD)
+    """A loss, raised by a relative 1.4e-14, more than the rounding of the few sums that make it."""
+    return loss * (1 + 2.0**-46)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,98 +108,9 @@ class Run:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Density:
-    """An exact step function that is 0 outside finitely many slots.
-
-    Attributes:
-        steps: At which slot the density rises by how much; falls are negative.
-    """
-
-    steps: Mapping[int, Fraction] = field(default_factory=dict[int, Fraction])
-
-    def with_steps(self, steps: Iterable[tuple[int, Fraction]]) -> Density:
-        """The density with more rises and falls; they must come to 0 in total."""
-        added = dict(self.steps)
-        for slot, rise in steps:
-            total = added.get(slot, Fraction(0)) + rise
-            if total:
-                added[slot] = total
-            else:
-                added.pop(slot, None)
-        return Density(added)
-
-    def with_spans(self, spans: Iterable[tuple[int, int, float]]) -> Density:
-        """The density with more windows: first slot, the slot behind the last, and density of each.
-
-        Rises and falls of one density are counted before they are added: where a window ends another one mostly begins,
-        and nothing is left of both.
-        """
-        counted: dict[float, dict[int, int]] = {}
-        for start, stop, epsilon_dp in spans:
-            found = counted.setdefault(epsilon_dp, {})
-            found[start] = found.get(start, 0) + 1
-            found[stop] = found.get(stop, 0) - 1
-        return self.with_steps(
-            (slot, number * Fraction(epsilon_dp))
-            for epsilon_dp, found in counted.items()
-            for slot, number in found.items()
-            if number
-        )
-
-    def before(self, slot: int) -> Fraction:
-        """The density of all slots before one summed."""
-        level, mass, at = Fraction(0), Fraction(0), slot
-        for step in sorted(step for step in self.steps if step < slot):
-            mass += level * (step - at)
-            level, at = level + self.steps[step], step
-        return mass + level * (slot - at)
-
-    def runs(self) -> tuple[Run, ...]:
-        """Runs of equal density from the first slot charged to the last, those of density 0 between them included."""
-        level, runs = Fraction(0), list[Run]()
-        for start, stop in pairwise(sorted(self.steps)):
-            level += self.steps[start]
-            runs.append(Run(start, stop, float(level)))
-        return tuple(runs)
-
-
-ZERO = Fraction(0)
-
-
-def densest_of(density: Density) -> Callable[[int], Fraction]:
-    """The largest density summed over so many slots in a row, exactly, as a function of their number.
-
-    The sum rises and falls evenly as the slots move until the first or the last of them passes a step, so it is largest
-    where one of them lies at a step.
-    """
-    if not density.steps:
-        return lambda _: ZERO
-    edges = sorted(density.steps)
-    scale = math.lcm(*(rise.denominator for rise in density.steps.values()))
-    # whole numbers, as objects: they may be larger than a machine's
-    levels = list(accumulate(int(density.steps[edge] * scale) for edge in edges))
-    runs = (level * (stop - start) for level, (start, stop) in zip(levels, pairwise(edges), strict=False))
-    places, heights = np.array(edges, dtype=np.int64), np.array([0, *levels], dtype=object)
-    before = np.array([0, *accumulate(runs, initial=0)], dtype=object)
-    starts = np.array([edges[0], *edges], dtype=np.int64)
-
-    def until(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        at = np.searchsorted(places, slots, side="right")
-        return before[at] + heights[at] * (slots - starts[at]).astype(object)
-
-    def largest(slots: int) -> Fraction:
-        # all slots are no more than all of them
-        slots = min(slots, edges[-1] - edges[0])
-        first = np.concatenate([places, places - slots])
-        return Fraction(int((until(first + slots) - until(first)).max()), scale)
-
-    return largest
-
-
 @dataclass(frozen=True, eq=False)
-class Line:
-    """Runs of equal density in order, a value; outside them the density is 0.
+class Density:
+    """An exact step function that is 0 outside finitely many slots, as runs of equal density in order; a value.
 
     Attributes:
         slots: Where the runs begin, and at last where the last one ends; strictly rising.
@@ -225,12 +129,39 @@ class Line:
             object.__setattr__(self, "shown", [float_above(level) for level in self.levels])
 
     @classmethod
-    def of(cls, density: Density, cuts: frozenset[int] = frozenset()) -> Line:
-        """The runs of a density, split at the cuts inside it."""
-        steps = density.steps
-        inner = (cut for cut in cuts if steps and min(steps) < cut < max(steps))
-        slots = sorted({*steps, *inner})
-        return cls(slots, list(accumulate(steps.get(slot, ZERO) for slot in slots))[:-1], cuts)
+    def of(cls, steps: Iterable[tuple[int, Fraction]], cuts: frozenset[int] = frozenset()) -> Density:
+        """The density that rises at some slots by so much each; falls are negative, and all come to 0 in total."""
+        rises: dict[int, Fraction] = {}
+        for slot, rise in steps:
+            rises[slot] = rises.get(slot, ZERO) + rise
+        slots = sorted(slot for slot, rise in rises.items() if rise)
+        if slots and cuts:
+            slots = sorted({*slots, *(cut for cut in cuts if slots[0] < cut < slots[-1])})
+        return cls(slots, list(accumulate(rises.get(slot, ZERO) for slot in slots))[:-1], cuts)
+
+    def steps(self) -> list[tuple[int, Fraction]]:
+        """At which slot the density rises by how much, in order."""
+        return [(slot, b - a) for slot, (a, b) in zip(self.slots, pairwise([ZERO, *self.levels, ZERO]), strict=False)]
+
+    def with_steps(self, steps: Iterable[tuple[int, Fraction]]) -> Density:
+        """The density with more rises and falls."""
+        return Density.of([*self.steps(), *steps], self.cuts)
+
+    def with_spans(self, spans: Iterable[Span]) -> Density:
+        """The density with more windows.
+
+        Rises and falls of one density are counted before they are added: where a window ends another one mostly begins,
+        and nothing is left of both.
+        """
+        counted = Counter[tuple[float, int]]()
+        for start, stop, epsilon_dp in spans:
+            counted[epsilon_dp, start] += 1
+            counted[epsilon_dp, stop] -= 1
+        return self.with_steps((slot, number * Fraction(one)) for (one, slot), number in counted.items() if number)
+
+    def with_cuts(self, cuts: frozenset[int] = frozenset()) -> Density:
+        """The density with other cuts."""
+        return Density.of(self.steps(), cuts)
 
     @property
     def count(self) -> int:
@@ -239,30 +170,33 @@ class Line:
 
     @cached_property
     def mass(self) -> Fraction:
-        """Density summed over all slots."""
+        """The density summed over all slots."""
         return sum((level * (b - a) for level, (a, b) in zip(self.levels, pairwise(self.slots), strict=True)), ZERO)
 
-    def density(self) -> Density:
-        """The step function as a value."""
-        levels = zip(self.slots, pairwise([ZERO, *self.levels, ZERO]), strict=False)
-        return Density({slot: after - before for slot, (before, after) in levels if after != before})
+    def before(self, slot: int) -> Fraction:
+        """The density of all slots before one summed."""
+        return self.between(None, slot).mass
 
-    def between(self, first: int | None, stop: int) -> Line:
+    def runs(self) -> tuple[Run, ...]:
+        """From the first slot charged to the last; runs of density 0 between them are included."""
+        return tuple(Run(a, b, float(one)) for one, (a, b) in zip(self.levels, pairwise(self.slots), strict=False))
+
+    def between(self, first: int | None, stop: int) -> Density:
         """The runs between two slots, of density 0 where there are none; from the first run on where none is given."""
         first = min([*self.slots, stop]) if first is None else first
         slots = sorted({first, *(slot for slot in self.slots if first < slot < stop), stop}) if first < stop else [stop]
-        return Line(slots, [self._level(slot) for slot in slots[:-1]], self.cuts)
+        return Density(slots, [self._level(slot) for slot in slots[:-1]], self.cuts)
 
-    def followed_by(self, other: Line, times: int) -> Line:
-        """The line with another one behind it, so many times."""
+    def followed_by(self, other: Density, times: int) -> Density:
+        """The density with another one behind it, so many times."""
         slots = [*self.slots]
         for _ in range(times):
             start = slots[-1] - other.slots[0]
             slots += [start + slot for slot in other.slots[1:]]
-        return Line(slots, self.levels + other.levels * times, self.cuts)
+        return Density(slots, self.levels + other.levels * times, self.cuts)
 
-    def with_rise(self, start: int, stop: int, rise: Fraction) -> Line:
-        """The line with a higher density of the slots ``[start, stop)``."""
+    def with_rise(self, start: int, stop: int, rise: Fraction) -> Density:
+        """The density that is higher in the slots ``[start, stop)``; only runs that these overlap are made anew."""
         # the bounds from the last at or before the start to the first at or behind the end
         low = max(0, bisect_right(self.slots, start) - 1)
         high = min(len(self.slots), bisect_left(self.slots, stop) + 1)
@@ -279,7 +213,7 @@ class Line:
             before = held
         # at the very end there is one bound more than levels, and the level behind it is 0
         levels = levels[: len(levels) - (high == len(self.slots))]
-        made = Line(
+        made = Density(
             self.slots[:low] + slots + self.slots[high:],
             self.levels[:low] + levels + self.levels[high:],
             self.cuts,

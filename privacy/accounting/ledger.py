@@ -10,21 +10,17 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
-
 from ..models.belief import Belief, ChainError
-from ..models.certificates import on_grid
 from ..models.classes import has_start
 from ..models.serialisation import check_belief
-from ..validation import a_slot, accepted_loss, as_list, float_above, instance, positive, rounded_up
+from ..validation import a_slot, accepted_loss, as_list, instance, positive, rounded_up
 from .account import Account, Book, History, Worst, constant_stream, endless, least_of
 from .certificates import constant_loss
-from .charges import BudgetExceeded, Charge, Density, Run, Span, outward
-from .forward_backward import around as around_of
+from .charges import BudgetExceeded, Charge, Density, Run, Span
+from .events import event_losses, longest, mass_of
 from .forward_backward import stream_density
-from .quilt_account import WorstQuilt, worst_by_quilts
-from .schedules import Schedule, densest, largest
-from .theorems import CHANGES, NOTHING, TheoremBound, theorem_bounds
+from .schedules import Schedule, largest
+from .theorems import TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
 
@@ -265,31 +261,19 @@ class Ledger:
     def bounds(self) -> Mapping[str, TheoremBound]:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
-        By name, ``quilts`` for the pairwise quilt account. With the same belief and influence tables. The ledger's own
-        loss is above none of them up to a loss of 1; a larger one may be, by some per cent.
+        By name, ``quilts`` for the pairwise quilt account. The ledger's own loss is above none of them up to a loss of
+        1; a larger one may be, by some per cent.
         """
-        beliefs, spans = [belief for ((_, belief), *_) in self.histories], self._book.spans
         changes = any(history.changes for history in self._book.histories)
-
-        def alone(charges: Iterable[Span]) -> WorstQuilt:
-            listed = list(charges)
-            found = (worst_by_quilts(belief, listed) for belief in beliefs)
-            return max(found, key=lambda one: one.loss)
-
-        theorems = theorem_bounds(spans, beliefs, alone, changes=changes)
-        quilts = TheoremBound(alone(spans).loss) if spans else TheoremBound(None, NOTHING)
-        return {"quilts": TheoremBound(None, CHANGES) if changes and spans else quilts, **theorems}
+        beliefs = [history.beliefs[0] for history in self._book.histories]
+        return theorem_bounds(self._book.spans, beliefs, changes=changes)
 
     @_one_at_a_time
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
         """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
 
         The secret is the whole path of one series through these slots: any two paths that are both possible there.
-        Everything charged is at most e^loss times as likely under the one as under the other (:mod:`.forward_backward`
-        has theorem and proof). It is the least of three: the largest density that m slots in a row have together, with
-        max(F - d) + max(B - d) of the recursion (:mod:`.account`); m D + max(F - D) + max(B - D) for the largest
-        density D of any slot and one certificate F, B; and the sum of all density (group privacy). Where the belief
-        changes there is no certificate.
+        :mod:`.events` has theorem and proof. Where the belief changes there is no certificate.
 
         Args:
             slots: Length of the event; for 1 it is the loss itself.
@@ -316,50 +300,15 @@ class Ledger:
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
         listed = self._all_started(schedules)
-        if self._all(listed) <= epsilon or all(history.is_idle for history in self._book.histories):
+        idle = all(history.is_idle for history in self._book.histories)
+        if idle or mass_of(self._book.density, listed) <= epsilon:
             return None
-        loss_of = self._event_losses(listed)
-        if loss_of(1) > epsilon:
-            return 0
-        low, high = 1, 2
-        while loss_of(high) <= epsilon:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if loss_of(middle) <= epsilon else (low, middle)
-        return low
+        return longest(self._event_losses(listed), epsilon)
 
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
-        """``event_loss`` as a function of the slots; what does not depend on them is computed once."""
-        asked, density = self._asked(schedules), self._book.density
-        alone = asked.loss
-        top, most_of = largest(density, schedules), densest(density, schedules)
-        around = [
-            (
-                math.inf if history.changes else around_of(history.segments[0][1], on_grid(top)),
-                _beside(accounts),
-            )
-            for history, accounts in zip(self._book.histories, asked.accounts, strict=True)
-            if not history.is_idle and top
-        ]
-        most = self._all(schedules) if around else 0.0
-
-        def loss_of(slots: int) -> float:
-            if slots == 1:
-                return alone
-            within, of_all = float_above(most_of(slots)), slots * float_above(top)
-            each = max((min(of_all + one, within + other) for one, other in around), default=0.0)
-            # the sum of all density is rounded, and must not come out below the loss of a slot
-            return max(alone, min(outward(each), most))
-
-        return loss_of
-
-    def _all(self, schedules: Sequence[Schedule]) -> float:
-        """The sum of all density, charged and scheduled."""
-        total = float(self._book.line.mass)
-        for schedule in schedules:
-            total += schedule.mass
-        return outward(total)
+        asked = self._asked(schedules)
+        found = tuple(zip(self._book.histories, asked.accounts, strict=True))
+        return event_losses(found, self._book.density, schedules, asked.loss)
 
     @_one_at_a_time
     def ceiling(self, density: float) -> float:
@@ -542,15 +491,6 @@ def _triples(charges: Iterable[Span]) -> list[Span]:
         if values != 3:
             raise TypeError(f"charges[{place}] has {values} values, but must be {triple}")
     return found
-
-
-def _beside(accounts: tuple[Account, ...] | None) -> float:
-    """What reveals of an event what lies before and behind it at most, wherever it lies, on top of its own density."""
-    if accounts is None:
-        return math.inf
-    sides = ([one.tails(back=back) for one in accounts if one.line.count] for back in (False, True))
-    ahead, behind = (np.max(side, axis=0) if side else np.zeros(1) for side in sides)
-    return outward(float(np.max(ahead + behind, initial=0.0)))
 
 
 def _states(number: int | None) -> str:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from ..validation import a_slot, as_list, positive, whole
-from .charges import Density, densest_of
-
-_MAX_PERIOD = 4096
-"""Most density steps in one common period of several endless schedules that are followed exactly."""
-
-
-_MOST_WINDOWS = 2**16
-"""Most windows of endless schedules that are looked at next to charges far before them."""
+from .charges import ZERO, Density
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +158,7 @@ class Schedule:
     def _steps_of_ends(self, count: int) -> list[tuple[int, Fraction]]:
         """Rises and falls of the first windows with ends of their own; none where the density stays."""
         levels = [Fraction(each) for each in self.densities[:count] or (self.epsilon_dp,) * count]
-        around = pairwise((Fraction(0), *levels, Fraction(0)))
+        around = pairwise((ZERO, *levels, ZERO))
         found = zip((self.start, *self.ends), around, strict=False)
         return [(slot, after - before) for slot, (before, after) in found if after != before]
 
@@ -179,7 +172,7 @@ def levelled(schedules: Sequence[Schedule]) -> tuple[list[Schedule], int]:
     """
     period = math.lcm(1, *(schedule.every for schedule in schedules if not schedule.is_level))
     steps = sum(2 * period // schedule.every for schedule in schedules if not schedule.is_level)
-    if steps <= _MAX_PERIOD:
+    if steps <= 4096:
         return list(schedules), period
     top = [
         schedule if schedule.is_level else replace(schedule, size=schedule.every * schedule.overlap)
@@ -206,43 +199,10 @@ def extended(
     finite, endless, period = separated(density, schedules)
     if not endless:
         return finite, None, period
-    begin = max([*finite.steps, *marks, *(one.start + one.size for one in endless)])
+    begin = max([*finite.slots, *marks, *(one.start + one.size for one in endless)])
     return finite.with_steps(step for one in endless for step in one.steps(begin + 2 * period + 1)), begin, period
 
 
 def largest(density: Density, schedules: Sequence[Schedule]) -> Fraction:
     """The largest density that schedules make on top of another, or one above it."""
-    rises = sorted(extended(density, schedules)[0].steps.items())
-    return max(accumulate(rise for _, rise in rises), default=Fraction(0))
-
-
-def densest(density: Density, schedules: Sequence[Schedule]) -> Callable[[int], Fraction]:
-    """The largest density summed over so many slots in a row, of a density together with schedules, or one above it.
-
-    From a slot on the density is periodic. Slots that end there have as much, for every period more of them, as a
-    period has; so no more of them are looked at than begin before it, and one period. Where these are too many, the sum
-    is that of what is largest of each alone.
-    """
-    finite, endless, period = separated(density, schedules)
-    if not endless:
-        return densest_of(finite)
-    begin = max([*finite.steps, *(one.start + one.size for one in endless)])
-    first = min([*finite.steps, *(one.start for one in endless)])
-    most = begin - first + period
-    windows = sum((begin + period + most - one.start) // one.every for one in endless if not one.is_level)
-    if windows > _MOST_WINDOWS and (finite.steps or len(endless) > 1):
-        alone = [densest_of(finite), *(densest(Density(), [one]) for one in endless)]
-        return lambda slots: sum((each(slots) for each in alone), Fraction(0))
-
-    def total(slots: int) -> Density:
-        stop = begin + period + slots
-        return finite.with_steps(step for one in endless for step in one.steps(stop))
-
-    whole, found = total(most), densest_of(total(most))
-    mass = whole.before(begin + period) - whole.before(begin)
-
-    def largest(slots: int) -> Fraction:
-        periods = max(0, -(-(slots - most) // period))
-        return found(slots - periods * period) + periods * mass
-
-    return largest
+    return max(extended(density, schedules)[0].levels, default=ZERO)

@@ -20,27 +20,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
 
 from ..models.belief import Belief
 from ..quilts.influence import Quilt, SidedInfluence
-from .charges import OUTWARD, Span
-from .quilt_account import Quilts, WorstQuilt, quilts_of
-
-_OUTWARD = 4 * OUTWARD
-
-#: Why there is no bound on an account without charges.
-NOTHING = "does not apply: nothing is charged"
-
-#: Why there is none where the belief changes.
-CHANGES = "does not apply: it is about one belief, and the belief changes at a slot"
-
-#: The worst slot of some charges alone by the quilts, rounded outward.
-Alone: TypeAlias = Callable[[Iterable[Span]], WorstQuilt]
+from .charges import Span
+from .quilt_account import Quilts, WorstQuilt, quilts_of, worst_by_quilts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +67,16 @@ class _Account:
     """All charges of an account, first slot, slot after the last and loss per slot, and its beliefs' influence."""
 
     spans: tuple[Span, ...]
-    pricers: Sequence[Quilts]
-    alone: Alone
+    beliefs: Sequence[Belief]
+
+    @property
+    def pricers(self) -> list[Quilts]:
+        """The quilts of each belief."""
+        return [quilts_of(belief) for belief in self.beliefs]
+
+    def alone(self, charges: Sequence[Span]) -> WorstQuilt:
+        """The worst slot of some charges alone by the quilts."""
+        return max((worst_by_quilts(belief, charges) for belief in self.beliefs), key=lambda one: one.loss)
 
     @cached_property
     def shapes(self) -> Counter[tuple[int, float]]:
@@ -115,22 +111,23 @@ class _Account:
         return max(ahead), max(back)
 
 
-def theorem_bounds(
-    spans: Sequence[Span], beliefs: Sequence[Belief], alone: Alone, *, changes: bool
-) -> Mapping[str, TheoremBound]:
-    """Every theorem's bound on the loss of an account under beliefs held side by side, or why it does not apply.
+def theorem_bounds(spans: Sequence[Span], beliefs: Sequence[Belief], *, changes: bool) -> Mapping[str, TheoremBound]:
+    """Bounds on the loss of an account by its quilts and by each theorem, or why one does not apply.
+
+    Of beliefs held side by side it is the largest, with the same influence tables as the account has.
 
     They are rounded outward by more than the account's own loss is, so that rounding never puts them below it.
     """
     if not spans or changes:
-        return {name: TheoremBound(None, CHANGES if spans else NOTHING) for name in _THEOREMS}
-    account = _Account(tuple(spans), [quilts_of(belief) for belief in beliefs], alone)
+        why = "it is about one belief, and the belief changes at a slot" if spans else "nothing is charged"
+        return {name: TheoremBound(None, f"does not apply: {why}") for name in _THEOREMS}
+    account = _Account(tuple(spans), beliefs)
     return {name: _bound_of(theorem, account) for name, theorem in _THEOREMS.items()}
 
 
 def _bound_of(theorem: Callable[[_Account], float], account: _Account) -> TheoremBound:
     try:
-        return TheoremBound(theorem(account) * (1 + _OUTWARD))
+        return TheoremBound(theorem(account) * (1 + 2.0**-44))
     except _Silent as why:
         return TheoremBound(None, f"does not apply: {why}")
 
@@ -223,6 +220,7 @@ def _curves(account: _Account) -> float:
 
 
 _THEOREMS: Mapping[str, Callable[[_Account], float]] = {
+    "quilts": lambda account: account.alone(account.spans).loss,
     "[SWC17] 4.4": _same_quilts,
     "[SC17] 3.1": _adjacent,
     "[SC17] 3.3": _distant,

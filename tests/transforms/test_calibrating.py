@@ -24,7 +24,8 @@ from quiltstream.privacy import (
     pairwise,
 )
 from quiltstream.privacy.accounting.certificates import certified
-from quiltstream.privacy.accounting.quilt_account import density_by_quilts, loss_by_quilts
+from quiltstream.privacy.accounting.forward_backward import stream_by_quilts
+from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
@@ -191,7 +192,7 @@ def test_by_forward_backward_epsilon_holds_in_the_account(name: str, guarantee: 
     if guarantee == "stream":
         assert 0.99 < ledger.ceiling(density) <= 1
         assert ledger.admitted_prefix(Schedule(12, 12, 0, None, density)) is None
-        quilts = density_by_quilts(held, 1.0)
+        quilts = stream_by_quilts(held, 1.0).density
         assert density > 1.2 * quilts
     else:
         assert ledger.charge(0, 12, density).loss_after <= 1
@@ -247,7 +248,7 @@ def test_a_stream_with_room_for_a_change_loses_at_most_epsilon_and_little_less(e
         losses.append(ledger.extended_loss([Schedule(336, 336, 0, None, density)]))
     assert 0.99 * epsilon < max(losses) <= epsilon
     if epsilon <= 1:
-        assert density > 1.9 * density_by_quilts(held, epsilon)
+        assert density > 1.9 * stream_by_quilts(held, epsilon).density
 
 
 @settings(max_examples=examples(25), deadline=None)
