@@ -74,6 +74,26 @@ def test_the_bounds_of_published_theorems_are_shown_beside_the_loss(ran: Job, tm
     assert json.loads((tmp_path / "domains.json").read_text(encoding="utf-8"))[0]["bounds"] == bounds
 
 
+def decided(made: Job, *options: str) -> list[str]:
+    """What stands beside the loss about the bound that decided it."""
+    done = call("ledger", "show", made.ledger, *options).ended(0)
+    return [line for line in done.out.splitlines() if line.split()[:1] == ["decided"]]
+
+
+def test_which_bound_decided_is_shown_with_all_entries(ran: Job, tmp_path: Path) -> None:
+    """Seven days in a row lose less than all their density; two hours lose all of it, which is a bound by itself."""
+    short = job(tmp_path / "short", windows={"size": "1h", "start": "2024-03-01", "stop": "2024-03-01T02:00"})
+    call("run", short.settings).ended(0)
+    for made, slots, named, other in ((ran, 7 * 48, "recursion", "density"), (short, 4, "density", "recursion")):
+        (domain,) = json.loads(call("ledger", "show", made.ledger, "--json").out)
+        everything = slots * domain["entries"][0]["epsilon_dp"]
+        assert (domain["loss"] < 0.9 * everything) == (named == "recursion")
+        (line,) = decided(made, "--all")
+        assert named in line
+        assert other not in line
+        assert decided(made) == []
+
+
 def test_a_missing_domain_exits_with_code_4_and_existing_domains_are_named(ran: Job) -> None:
     for name in ("avenues", "str\udcffeets"):  # the second one is of bytes that are no UTF-8
         call("ledger", "show", ran.ledger, "--domain", name).ended(4, "it has streets")
