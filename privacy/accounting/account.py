@@ -1,7 +1,5 @@
 """The loss of a line of runs in a history of beliefs, as it is charged, and of one that goes on for ever.
 
-A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
-
 *Schedules without an end.* From some slot on their density is periodic. What lies ahead grows with the horizon until
 one period more changes nothing: then none does. What lies behind comes to rest alike, and the periods until then and
 one more are all slots there are.
@@ -39,9 +37,6 @@ from .recursion import FAR, USELESS, Side, State, Tails, changed, members_of
 from .schedules import Schedule, extended
 
 IntArray = npt.NDArray[np.intp]
-
-_OUTWARD = 1 + 2.0**-49  # of the sum of two tails and a density
-_PERIODS = 512  # that are swept at most until they change nothing
 
 
 Swept: TypeAlias = tuple[Tails, ...]
@@ -217,7 +212,7 @@ def _worst(ahead: Swept, behind: Swept, length: int, phase: int, density: float,
         .max(axis=1)
         for one, two in both
     ]
-    losses = (density + np.max(bounds, axis=0)) * _OUTWARD
+    losses = (density + np.max(bounds, axis=0)) * (1 + 2.0**-49)
     place = int(np.lexsort((offsets, -losses))[0])
     return float(losses[place]), int(offsets[place])
 
@@ -336,18 +331,18 @@ def constant_stream(history: History, density: float) -> Worst:
 
 
 def _periodic(history: History, before: Density, repeated: Density) -> tuple[Account, ...] | None:
-    """A line that goes on with what is repeated for ever.
+    """A density that goes on with what is repeated for ever.
 
     What lies ahead grows with the horizon until one period more changes nothing: then none does. Where it takes too
     many periods, those are swept from a certificate of the largest density, which is above every horizon.
     """
-    slots, part = repeated.slots, len(history.changes)
+    slots, part, periods = repeated.slots, len(history.changes), 512  # that are swept at most
     most = max([*before.shown, *repeated.shown])
     runs = list(zip(slots, slots[1:], repeated.shown, strict=False))
 
     def limit(side: Side, state: State | None, *, back: bool) -> tuple[State | None, int]:
         """The state that periods come to, and how many of them change anything; none where one more always does."""
-        for count in range(_PERIODS):
+        for count in range(periods):
             if state is None:
                 break
             last = state
@@ -355,7 +350,7 @@ def _periodic(history: History, before: Density, repeated: Density) -> tuple[Acc
                 state = side.run(state, density, stop - start, start if back else stop - 1).leaving
             if state.key == last.key:
                 return state, count
-        return None, _PERIODS
+        return None, periods
 
     def bounded(side: Side, density: float, *, back: bool) -> State | None:
         state = side.bound(density, slots[0] - 1 if back else slots[-1])
@@ -376,7 +371,7 @@ def _periodic(history: History, before: Density, repeated: Density) -> tuple[Acc
     if len(ends) < len(ahead):
         return None
     whole = Account(history, before.followed_by(repeated, times + 1), (None, ends))
-    if times < _PERIODS:
+    if times < periods:
         return (whole,)
     above = [state for side in sides if (state := bounded(side, most, back=True)) is not None]
     return (whole, Account(history, repeated, (above, ends))) if len(above) == len(sides) else None

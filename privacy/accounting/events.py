@@ -96,14 +96,19 @@ def event_losses(
     return loss_of
 
 
-def longest(loss_of: Callable[[int], float], epsilon: float) -> int:
-    """How many slots an event may have to lose at most epsilon; a number of slots must lose more."""
-    low, high = 0, 1
-    while loss_of(high) <= epsilon:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if loss_of(middle) <= epsilon else (low, middle)
+def last_within(loss_of: Callable[[int], float], limit: float, low: int, high: int | None) -> int:
+    """The largest number whose loss, which grows with it, is within a limit; the lowest counts as within.
+
+    The highest, None for one that is to be found, counts as beyond.
+    """
+    step = 1
+    while high is None or high - low > 1:
+        # by twice the step until it is beyond, and then by halves
+        middle = low + step if high is None or low + step < high else (low + high) // 2
+        if loss_of(middle) <= limit:
+            low, step = middle, 2 * step
+        else:
+            high, step = middle, middle
     return low
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
 
 from ..models.belief import Belief, ChainError
 from ..models.classes import has_start
@@ -17,57 +13,13 @@ from ..validation import a_slot, accepted_loss, as_list, instance, positive, rou
 from .account import Account, Book, History, Worst, constant_stream, endless, least_of
 from .certificates import constant_loss
 from .charges import BudgetExceeded, Charge, Density, Run, Span
-from .events import event_losses, longest, mass_of
+from .events import event_losses, last_within, mass_of
 from .forward_backward import stream_density
+from .one_at_a_time import one_at_a_time
 from .schedules import Schedule, largest
 from .theorems import TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
-
-_ONE_BY_ONE = 16
-"""So many charges are entered one by one; for more the account is made anew."""
-
-#: A loss that is so close to what is accepted leaves no density to look for.
-_CLOSE = 1 - 2.0**-9
-
-#: Each takes an account; the density is within 1 in 16,000 of the largest.
-_HALVINGS = 14
-
-#: Densities above it tell everything, and their sums would pass the largest float.
-_MOST_DENSITY = 1e100
-
-#: Windows of an endless schedule of which a finite number is tried.
-_MOST_WINDOWS = 2**16
-
-
-_Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
-
-#: Of all ledgers of the process, since those of equal beliefs share tables.
-_lock = threading.RLock()
-
-
-def _new_lock() -> None:
-    global _lock  # noqa: PLW0603 - the parent's lock may be held by threads that do not exist here
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
-
-
-def _one_at_a_time(method: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    call: Callable[..., _Found] = method
-
-    @wraps(method)
-    def alone(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
-        # an iterator may wait for another thread's work with a ledger, so it is read before
-        given = [list[Any](one) if isinstance(one, Iterator) else one for one in args]
-        named = {name: list[Any](one) if isinstance(one, Iterator) else one for name, one in kwargs.items()}
-        with _lock:
-            return call(*given, **named)
-
-    return alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +45,7 @@ class Ledger:
         line.
     """
 
-    @_one_at_a_time
+    @one_at_a_time
     def __init__(self, belief: Belief, budget: float | None = None, *, start: int | None = None) -> None:
         """Open an empty account.
 
@@ -136,13 +88,13 @@ class Ledger:
         return self._budget
 
     @property
-    @_one_at_a_time
+    @one_at_a_time
     def loss(self) -> float:
         """Epsilon that all charges so far cost together."""
         return self._book.worst.loss
 
     @property
-    @_one_at_a_time
+    @one_at_a_time
     def rule(self) -> str:
         """What decided the loss, one sentence."""
         return _rule_of(self._book.worst)
@@ -157,7 +109,7 @@ class Ledger:
         """The density so far, in runs of equal density."""
         return self._book.density.runs()
 
-    @_one_at_a_time
+    @one_at_a_time
     def charge(self, start: int, stop: int, epsilon_dp: float) -> Charge:
         """Charge one window, or refuse it and change nothing.
 
@@ -176,7 +128,7 @@ class Ledger:
         self._book = book
         return Charge(*span, before, book.worst.loss, _rule_of(book.worst), book.worst.slot)
 
-    @_one_at_a_time
+    @one_at_a_time
     def replay(self, charges: Iterable[Span]) -> float:
         """Enter charges that have been made already, asking no budget, and return the loss.
 
@@ -186,7 +138,7 @@ class Ledger:
             ValueError: If a charge is malformed.
         """
         spans, book = [self._checked(*charge) for charge in _triples(charges)], self._book
-        if len(spans) <= _ONE_BY_ONE:
+        if len(spans) <= 16:  # for more the account is made anew in less time
             for span in spans:
                 book = book.charged(span)
         else:
@@ -198,7 +150,7 @@ class Ledger:
         self._book = book
         return self.loss
 
-    @_one_at_a_time
+    @one_at_a_time
     def would_cost(self, start: int, stop: int, epsilon_dp: float) -> float:
         """By how much a charge would raise the loss; the ledger stays as it is, and no budget is asked.
 
@@ -208,13 +160,13 @@ class Ledger:
         span = self._checked(start, stop, epsilon_dp)
         return max(0.0, self._book.charged(span).worst.loss - self.loss)
 
-    @_one_at_a_time
+    @one_at_a_time
     def loss_of(self, charges: Iterable[Span]) -> float:
         """The loss of these charges alone, under the same belief."""
         density = Density().with_spans(self._checked(*charge) for charge in _triples(charges))
         return Book.of(self._book.histories, density, None).worst.loss
 
-    @_one_at_a_time
+    @one_at_a_time
     def add_belief(self, belief: Belief) -> float:
         """Add another belief for all slots: everything charged so far is repriced under it, too.
 
@@ -231,7 +183,7 @@ class Ledger:
         self._same_states(belief)
         return self._changed([*self._book.histories, History([(None, belief)])], "the belief that joins")
 
-    @_one_at_a_time
+    @one_at_a_time
     def switch(self, slot: int, belief: Belief) -> float:
         """Declare that the transitions out of a public slot, and all later ones, follow another belief.
 
@@ -257,7 +209,7 @@ class Ledger:
         histories = [History([*history.segments, (slot, belief)]) for history in self._book.histories]
         return self._changed(histories, "the change of belief")
 
-    @_one_at_a_time
+    @one_at_a_time
     def bounds(self) -> Mapping[str, TheoremBound]:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
@@ -268,7 +220,7 @@ class Ledger:
         beliefs = [history.beliefs[0] for history in self._book.histories]
         return theorem_bounds(self._book.spans, beliefs, changes=changes)
 
-    @_one_at_a_time
+    @one_at_a_time
     def event_loss(self, slots: int, schedules: Iterable[Schedule] = ()) -> float:
         """Epsilon that an event of so many slots in a row loses at most, wherever it lies.
 
@@ -288,7 +240,7 @@ class Ledger:
         slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
         return self._event_losses(self._all_started(schedules))(slots)
 
-    @_one_at_a_time
+    @one_at_a_time
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
         """How many slots an event may have to lose at most epsilon by ``event_loss``.
 
@@ -303,30 +255,26 @@ class Ledger:
         idle = all(history.is_idle for history in self._book.histories)
         if idle or mass_of(self._book.density, listed) <= epsilon:
             return None
-        return longest(self._event_losses(listed), epsilon)
+        return last_within(self._event_losses(listed), epsilon, 0, None)
 
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
         asked = self._asked(schedules)
         found = tuple(zip(self._book.histories, asked.accounts, strict=True))
         return event_losses(found, self._book.density, schedules, asked.loss)
 
-    @_one_at_a_time
+    @one_at_a_time
     def ceiling(self, density: float) -> float:
         """Loss of an endless stream whose every slot has this density.
 
         No charges with at most that density in every slot cost more.
         """
         density = positive("density", density, "give the loss per slot")
-        found: list[float] = []
-        for history in self._book.histories:
-            bounds = [constant_stream(history, density).loss]
-            if not history.changes:
-                belief = history.segments[0][1]
-                bounds.append(constant_loss(belief, density))
-            found.append(min(bounds))
-        return max(found)
+        return max(
+            min(constant_stream(one, density).loss, math.inf if one.changes else constant_loss(one.beliefs[0], density))
+            for one in self._book.histories
+        )
 
-    @_one_at_a_time
+    @one_at_a_time
     def density_for(self, epsilon: float) -> float:
         """The largest density whose endless stream loses at most epsilon, the inverse of ``ceiling``.
 
@@ -344,13 +292,13 @@ class Ledger:
             return found
         low, high = 0.0, found
         if (reached := self.ceiling(found)) <= epsilon:
-            if reached >= epsilon * _CLOSE:
-                return found
+            if reached >= epsilon * (1 - 2.0**-9):
+                return found  # so close that there is no density to look for
             # at a large density the recursion finds more room than the certificates do
             while self.ceiling(2 * high) <= epsilon:
                 high *= 2
             low, high = high, 2 * high
-        for _ in range(_HALVINGS):
+        for _ in range(14):  # each takes an account; within 1 in 16,000 of the largest
             middle = (low + high) / 2
             low, high = (middle, high) if self.ceiling(middle) <= epsilon else (low, middle)
         if not low:
@@ -360,7 +308,7 @@ class Ledger:
             )
         return low
 
-    @_one_at_a_time
+    @one_at_a_time
     def extended_loss(self, schedules: Iterable[Schedule]) -> float:
         """The loss of what is charged together with whole schedules, endless ones included.
 
@@ -388,7 +336,7 @@ class Ledger:
         self._last = _Asked(book, tuple(schedules), found, loss)
         return self._last
 
-    @_one_at_a_time
+    @one_at_a_time
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
 
@@ -407,29 +355,19 @@ class Ledger:
             ValueError: If a schedule begins before the chain.
         """
         reserved = as_list("reserved", reserved, "schedules, each a Schedule")
-        if self._budget is None or self._fits([*reserved, schedule]):
+        if self._budget is None or self.extended_loss([*reserved, schedule]) <= self._budget:
             return None
-        low, high = 0, schedule.windows
-        if high is None:
-            high = 1
-            while high < _MOST_WINDOWS and self._fits([*reserved, schedule.first(high)]):
-                low, high = high, 2 * high
-            if high >= _MOST_WINDOWS:
-                return schedule.end_of(low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._fits([*reserved, schedule.first(middle)]):
-                low = middle
-            else:
-                high = middle
-        return schedule.end_of(low)
 
-    def _affordable(self, loss: float) -> bool:
-        """Whether a loss is within the budget, if there is one; a loss that is not a number is within none."""
-        return self._budget is None or loss <= self._budget
+        def loss_of(windows: int) -> float:
+            return self.extended_loss([*reserved, schedule.first(windows)])
+
+        # of an endless schedule no more windows are tried
+        most = 2**16 if schedule.windows is None else schedule.windows
+        return schedule.end_of(last_within(loss_of, self._budget, 0, most))
 
     def _afford(self, before: float, after: float, what: str) -> None:
-        if self._budget is not None and not self._affordable(after):
+        # a loss that is not a number is within no budget
+        if self._budget is not None and not after <= self._budget:
             raise BudgetExceeded(before, after - before, self._budget, what)
 
     def _changed(self, histories: Sequence[History], what: str) -> float:
@@ -447,8 +385,8 @@ class Ledger:
             raise ValueError(f"start is {start}, but the chain begins at slot {self._start}: charge later slots only")
         advice = "give L1 sensitivity over noise scale"
         number = positive("epsilon_dp", epsilon_dp, advice)
-        if number > _MOST_DENSITY:
-            raise ValueError(f"epsilon_dp is {number!r}, but must be at most {_MOST_DENSITY:g}: {advice}")
+        if number > 1e100:  # it tells everything, and sums would pass the largest float
+            raise ValueError(f"epsilon_dp is {number!r}, but must be at most 1e+100: {advice}")
         return start, stop, number
 
     def _all_started(self, schedules: Iterable[Schedule]) -> list[Schedule]:
@@ -477,9 +415,6 @@ class Ledger:
                 f"the belief has {_states(wanted)}, but the account is about {_states(known)}: fit both over the same "
                 "bins"
             )
-
-    def _fits(self, schedules: Sequence[Schedule]) -> bool:
-        return self._budget is None or self._affordable(self.extended_loss(schedules))
 
 
 def _triples(charges: Iterable[Span]) -> list[Span]:

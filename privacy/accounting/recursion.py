@@ -55,23 +55,16 @@ IntArray = npt.NDArray[np.intp]
 
 _UP, _ADD = 1 + 2.0**-45, 2.0**-50  # outward rounding of the operations of a step
 _UNIT = 2.0**-42  # of which tails and densities are multiples, so that sums up to 2^10 are exact
-_DROPPED = 32  # binary digits that a tail has less than a float
 USELESS, _TOP = 450.0, 1024.0  # a loss that no budget allows, and one that stands for all above it
 _EXPONENT = 300.0  # whose exponential may be squared
-_COUPLED, _BOXED = 12, 3  # states up to which couplings are held, and boxes tried: they pay for a few states only
-_FORGOTTEN = (64, 1e-3)  # a block of so many slots, and its total variation, after which longer ones add nothing
-_TELLING = (6, 0.8)  # of many states, shorter blocks and larger total variations count for short windows alone
 _FOLLOWED = 4096  # slots of a run, and iterations of a level, that are followed at most
-_CIRCLING = 1024  # slots after which a run that did not come to rest may be going round in circles
-_SHORT = 64  # a run of more slots has the certificate of its own density, and its couplings
-_REMEMBERED = 2**22  # numbers that a side remembers of runs, some 30 MB
 FAR = 2**40  # slots that stand for a run without end
 
 
 def _snapped(tail: FloatArray) -> FloatArray:
-    """Rounded up to what tails are."""
+    """Rounded up to what tails are: 32 binary digits less than a float has."""
     units = np.ceil(np.minimum(tail, _TOP) / _UNIT) * _UNIT
-    return ((units.view(np.int64) + (2**_DROPPED - 1)) >> _DROPPED << _DROPPED).view(np.float64)
+    return ((units.view(np.int64) + (2**32 - 1)) >> 32 << 32).view(np.float64)
 
 
 def _above(density: float) -> float:
@@ -131,15 +124,11 @@ class Side:
         # behind the last lag the influence is no larger
         caps = np.append(influence, np.inf)[np.minimum(lags, max(1, len(influence))) - 1]
         kept = (told < 1) | np.isfinite(start) | np.isfinite(caps)
-        # what couplings follow needs no blocks of slots that are forgotten
-        long = lags >= (_FORGOTTEN[0] if type(self) is Side else 1)
-        kept &= np.cumsum(long & (told < _FORGOTTEN[1])) <= 1
-        if (
-            direction.kernel is not None
-            and direction.kernel.states > _COUPLED
-            and _TELLING[0] <= min(lags[told < _TELLING[1]], default=0)
-        ):
-            kept &= told < _TELLING[1]
+        # longer blocks than one that has forgotten add nothing; what couplings follow needs none of them
+        kept &= np.cumsum((lags >= (1 if self.shape else 64)) & (told < 1e-3)) <= 1
+        # of many states, shorter blocks and larger total variations count for short windows alone
+        if direction.kernel is not None and not self.shape and min(lags[told < 0.8], default=0) >= 6:
+            kept &= told < 0.8
         self.lags, self.eta, self.odds = lags[kept], told[kept], start[kept]
         self.caps = caps[kept] * _UP + _ADD
         self.longest = int(max(self.lags, default=1))
@@ -239,10 +228,11 @@ class Side:
     def run(self, state: State, density: float, length: int, slot: int) -> Tails:
         """Tails of the slots of a run from the given one, next to the state, outward."""
         density = _above(density)
-        held, phase = density if length > _SHORT else 0.0, slot % self.period
+        # a longer run has the certificate of its own density, and its couplings
+        held, phase = density if length > 64 else 0.0, slot % self.period
         key = state.key, density, held, phase
         if (found := self._courses.get(key)) is None:
-            if self.remembered > _REMEMBERED:
+            if self.remembered > 2**22:  # some 30 MB
                 self._courses.clear()
                 self.remembered = 0
             found = self._courses[key] = Course(self, state, density, (held, phase))
@@ -259,9 +249,9 @@ class Paired(Side):
 
     def __init__(self, direction: Kernel, influence: FloatArray) -> None:
         """Take the kernels, and the largest influence of each lag, shape (lags,)."""
+        self.shape, self.period, self.step = direction.shape[-2:], len(direction.kernels), direction.step
         super().__init__(direction, influence)
         self.stride, self.kernels, self.fixed = 1, direction, list[Couplings]()
-        self.shape, self.period, self.step = direction.shape[-2:], len(direction.kernels), direction.step
         self.live = np.zeros((self.period, *self.shape))
         self.live[direction.pairs] = 1.0
         self._pairs = [np.flatnonzero(direction.pairs[0] == phase) for phase in range(self.period)]
@@ -296,7 +286,7 @@ class Paired(Side):
             stays, moves = self._packed(*given)
             loads = (stays + np.matmul(moves, ratios.T[:, :, None])[:, :, 0]).max(axis=0)
             theta = loads.reshape(-1, len(pairs)).min(axis=0, initial=np.inf)
-            if self.shape[0] <= _BOXED:
+            if self.shape[0] <= 3:  # for more states they do not pay
                 theta = np.minimum(theta, self._boxes(ratios, pairs, phase))
             told = np.minimum(sets.min(axis=0, initial=_TOP), np.log(theta * self._factor))
             which = self.kernels.pairs[1][pairs], self.kernels.pairs[2][pairs]
@@ -360,7 +350,7 @@ class Course:
         most = self._most = side.longest
         # sums of so many densities are exact
         self._steps = np.arange(min(side.stride, max(1, int(_TOP / 2 / max(density, _UNIT)))))
-        self._tops = np.concatenate([state.tops, np.zeros(max(_SHORT, side.stride))])
+        self._tops = np.concatenate([state.tops, np.zeros(max(64, side.stride))])
         self._mass = np.concatenate([[0.0], np.cumsum(state.densities[::-1])])
         total = self._mass[-1] + density * most
         self._slack = 0.0 if total <= _TOP else total * 2.0**-30
@@ -451,7 +441,7 @@ class Course:
             self._take_level(self._window())
         if self._done - self._since >= side.period:
             self._rest()
-        elif first < _CIRCLING <= self._done and self._done >= self._most + side.period:
+        elif first < 1024 <= self._done and self._done >= self._most + side.period:
             self._cover()
 
     def _window(self) -> State:
@@ -547,4 +537,5 @@ def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
 
 def _side(direction: Direction, influence: FloatArray) -> Side:
     kernel = direction.kernel
-    return Side(direction, influence) if kernel is None or kernel.states > _COUPLED else Paired(kernel, influence)
+    # couplings are held for a few states only
+    return Side(direction, influence) if kernel is None or kernel.states > 12 else Paired(kernel, influence)
