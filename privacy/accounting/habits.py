@@ -63,23 +63,7 @@ HABITS = (
     "is at most Lambda more (quiltstream fit prints it)"
 )
 
-#: How far weights may sum from 1.
-_SUM = 1e-9
-
-#: States up to which every constant output is tried by the lower bound.
-_MOST_STATES = 12
-
-#: Growth of the recursion's largest entry after which new couplings are sought.
-_GROWN = 1.5
-
-#: A divergence between habits above which a likelihood may single one out as far as matters.
-_MOST_DIVERGENCE = 40.0
-
-#: Sums of a step of the recursion, over all slots, up to which a finite life is followed.
-_MOST_WORK = 4e9
-
-#: Gap of the couplings of the recursion, and the outward rounding of one step.
-_TOLERANCE = 1e-5
+#: Outward rounding of one step of the recursion.
 _OUTWARD = 1e-13
 
 
@@ -121,7 +105,7 @@ class HabitLoss:
         """
         k, habits = self.shares.shape[2], self.shares.shape[1]
         given = np.broadcast_to(numbers("divergence", divergence), (k, habits, habits))
-        if not given.max() <= _MOST_DIVERGENCE:
+        if not given.max() <= 40:  # a likelihood may single one habit out as far as matters
             return self.most
         ratios = np.exp(given)
         x, other = np.nonzero(~np.eye(k, dtype=bool))
@@ -181,14 +165,14 @@ def mixture_loss(
     members, held = _stationary(*_members(chains, weights))
     density = positive("density", density, "give a loss per slot above 0")
     slots = whole("slots", slots, "give how many slots are released", least=1)
-    if recursion_work(members, slots) > _MOST_WORK:
+    if not _is_followed(members, slots):
         return slots * density
     return _FiniteLife(members, held, slots).loss(density)
 
 
-def recursion_work(chains: Sequence[MarkovChain], slots: int) -> float:
-    """How many terms the recursion of :func:`mixture_loss` adds up."""
-    return 2.0 * slots * len(chains) ** 2 * chains[0].states ** 4
+def _is_followed(chains: Sequence[MarkovChain], slots: int) -> bool:
+    """Whether the recursion of a finite life adds up no more terms than in a few minutes."""
+    return 2.0 * slots * len(chains) ** 2 * chains[0].states ** 4 <= 4e9
 
 
 def least_mixture_loss(
@@ -212,7 +196,7 @@ def least_mixture_loss(
     density = positive("density", density, "give a loss per slot above 0")
     slots = whole("slots", slots, "give how many slots are released", least=1)
     k = members[0].states
-    if k <= _MOST_STATES:
+    if k <= 12:  # else the thresholds
         sets = np.array([one for one in product((0.0, 1.0), repeat=k) if 0 < sum(one) < k])
     else:
         sets = np.vstack([np.tri(k)[:-1], 1 - np.tri(k)[:-1]])
@@ -256,7 +240,7 @@ def lifetime_sigma(
     least = _densities(
         lambda density: least_mixture_loss(members, density, slots, held), epsilon / slots, epsilon, 1e-4
     )
-    if recursion_work(members, slots) > _MOST_WORK:
+    if not _is_followed(members, slots):
         return slots / epsilon, 1 / least[1]
     proved = _densities(_FiniteLife(members, held, slots).loss, epsilon / slots, epsilon, 0.02)
     return 1 / proved[0], 1 / least[1]
@@ -321,7 +305,7 @@ class _Tails:
         for step in range(slots):
             yield tail
             matrix = tail + own
-            if first and matrix.max() > _GROWN * top:
+            if first and matrix.max() > 1.5 * top:
                 top = float(matrix.max())
                 self.shares[step] = _shares(self.kernels, np.exp(matrix))
             held = self.shares.get(step, held)
@@ -339,7 +323,7 @@ def _shares(kernels: FloatArray, ratios: FloatArray) -> FloatArray:
     rows, columns = kernels[habit, state], kernels[other, beside]
     nothing = np.zeros_like(rows)
     wide = np.hstack([rows, nothing]), np.hstack([nothing, columns])
-    mass = couple(*wide, _apart(ratios[habit, :, other, :]), _TOLERANCE).mass[:, :k, k:]
+    mass = couple(*wide, _apart(ratios[habit, :, other, :]), 1e-5).mass[:, :k, k:]
     sums = mass.sum(axis=2)
     # rows are exact again; one that got nothing is coupled independently
     scaled = mass * np.where(sums > 0, rows / np.where(sums > 0, sums, 1.0), 0.0)[:, :, np.newaxis]
@@ -377,7 +361,7 @@ def _members(chains: Sequence[PeriodicChain], weights: npt.ArrayLike | None) -> 
         raise ChainError(
             f"weights must be {len(members)} numbers above 0, one for each chain: leave out unlikely chains"
         )
-    if abs(math.fsum(held.tolist()) - 1) > _SUM:
+    if abs(math.fsum(held.tolist()) - 1) > 1e-9:
         raise ChainError(
             f"weights add to {math.fsum(held.tolist())!r}, but must add to 1: divide them by their sum if that is meant"
         )

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..models.belief import Belief, ChainError
 from ..models.classes import has_start
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, instance, positive, rounded_up
-from .account import Account, Book, History, Worst, constant_stream, endless, least_of
+from .account import Book, History, Worst
 from .certificates import constant_loss
 from .charges import BudgetExceeded, Charge, Density, Run, Span
 from .events import event_losses, last_within, mass_of
 from .forward_backward import stream_density
 from .one_at_a_time import one_at_a_time
-from .schedules import Schedule, largest
+from .schedules import Schedule
+from .streams import constant_stream, priced
 from .theorems import TheoremBound, theorem_bounds
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "Span"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What was found for schedules on top of what is charged."""
-
-    book: Book
-    schedules: tuple[Schedule, ...]
-    accounts: tuple[tuple[Account, ...] | None, ...]  # of each history; None where no bound was found
-    loss: float
 
 
 class Ledger:
@@ -65,7 +55,6 @@ class Ledger:
             raise ValueError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
-        self._last: _Asked | None = None
         self._book = Book.of([History([(None, belief)])], Density(), None)
 
     def __repr__(self) -> str:
@@ -258,9 +247,9 @@ class Ledger:
         return last_within(self._event_losses(listed), epsilon, 0, None)
 
     def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
-        asked = self._asked(schedules)
-        found = tuple(zip(self._book.histories, asked.accounts, strict=True))
-        return event_losses(found, self._book.density, schedules, asked.loss)
+        found = priced(self._book, tuple(schedules))
+        accounts = tuple(zip(self._book.histories, found.accounts, strict=True))
+        return event_losses(accounts, self._book.density, schedules, found.loss)
 
     @one_at_a_time
     def ceiling(self, density: float) -> float:
@@ -317,24 +306,7 @@ class Ledger:
         Raises:
             ValueError: If a schedule begins before the chain.
         """
-        return self._asked(self._all_started(schedules)).loss
-
-    def _asked(self, schedules: Sequence[Schedule]) -> _Asked:
-        """What schedules lose on top of the account; the last answer is kept, which commands ask for several times."""
-        book, last = self._book, self._last
-        if last is not None and last.book is book and last.schedules == tuple(schedules):
-            return last
-        if not schedules:
-            return _Asked(book, (), tuple((one,) for one in book.accounts), self.loss)
-        top, loss = largest(book.density, schedules), 0.0
-        found = tuple(endless(history, book.density, schedules) for history in book.histories)
-        for history, accounts in zip(book.histories, found, strict=True):
-            worst = Worst(math.inf)
-            if accounts is not None:
-                worst = max((one.worst for one in accounts), key=lambda one: one.loss, default=Worst())
-            loss = max(loss, least_of(history, worst, top).loss)
-        self._last = _Asked(book, tuple(schedules), found, loss)
-        return self._last
+        return priced(self._book, tuple(self._all_started(schedules))).loss
 
     @one_at_a_time
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:

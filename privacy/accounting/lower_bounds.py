@@ -21,17 +21,6 @@ from ..models.couplings import FloatArray
 from ..models.markov_chain import MarkovChain, check_chain
 from ..validation import accepted_loss, positive
 
-#: States up to which every vector is tried.
-_ALL_VECTORS = 12
-
-#: Densities above this one are taken as this one, so that no exponential overflows.
-_MOST_DENSITY = 30.0
-
-#: What the other slots tell above this is not followed, so that no exponential underflows.
-_MOST_TOLD = 300.0
-
-_DOUBLINGS, _ROUNDS, _HALVINGS, _SETTLED = 40, 20, 60, 1e-9
-
 
 def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     """A sigma below which an endless stream of raw counts with Laplace noise loses more than epsilon.
@@ -47,13 +36,13 @@ def lower_bound(chain: MarkovChain, epsilon: float) -> float:
     check_chain("chain", chain)
     # all vectors take longer, so they come once the thresholds have settled
     for vectors in (_thresholds(chain.states), _vectors(chain.states)):
-        for _ in range(_ROUNDS):
+        for _ in range(20):
             losses = _losses(chain, density, vectors)
             best = int(losses.argmax())
-            if losses[best] <= epsilon * (1 + _SETTLED):
+            if losses[best] <= epsilon * (1 + 1e-9):
                 break
             low = 0.0
-            for _ in range(_HALVINGS):
+            for _ in range(60):
                 middle = (low + density) / 2
                 told = float(_losses(chain, middle, vectors[best : best + 1])[0])
                 low, density = (low, middle) if told >= epsilon else (middle, density)
@@ -77,7 +66,7 @@ def least_loss(chain: MarkovChain, density: float) -> float:
 
 def _losses(chain: MarkovChain, density: float, vectors: FloatArray) -> FloatArray:
     """What each vector tells, shape (n,)."""
-    density = min(density, _MOST_DENSITY)
+    density = min(density, 30.0)  # so that no exponential overflows
     logs = density * vectors
     for kernel in (chain.transition, chain.reversal):
         logs = logs + _perron(kernel, density, vectors)
@@ -92,13 +81,14 @@ def _perron(kernel: FloatArray, density: float, vectors: FloatArray) -> FloatArr
     """
     products = kernel[None] * np.exp(density * (vectors - 1))[:, None, :]
     logs = np.zeros(vectors.shape)
-    for turn in range(_DOUBLINGS):
+    for turn in range(40):
         if turn:
             products = (products * np.exp(logs)[:, None, :]) @ products
         sums = products.sum(axis=2)
         products /= sums[:, :, None]
         before, logs = logs, logs + np.log(sums)
-        logs = np.maximum(logs - logs.max(axis=1, keepdims=True), -_MOST_TOLD)
+        # what the other slots tell above it is not followed, so that no exponential underflows
+        logs = np.maximum(logs - logs.max(axis=1, keepdims=True), -300.0)
         if turn and np.abs(logs - before).max() <= 2.0**-43:
             break
     return logs
@@ -106,7 +96,7 @@ def _perron(kernel: FloatArray, density: float, vectors: FloatArray) -> FloatArr
 
 def _vectors(states: int) -> FloatArray:
     """All v that are not constant over the states; beyond 12 states the thresholds of their order."""
-    if states > _ALL_VECTORS:
+    if states > 12:
         return _thresholds(states)
     return np.array(list(itertools.product((0.0, 1.0), repeat=states))[1:-1])
 

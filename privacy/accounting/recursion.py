@@ -43,9 +43,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.belief import Belief, ChainError
-from ..models.certificates import calibrated, on_grid, proven
+from ..models.certificates import calibrated, of_kernel, on_grid
 from ..models.classes import everywhere
-from ..models.couplings import FloatArray
+from ..models.couplings import Couplings, FloatArray
 from ..models.directions import Direction, NotContracting
 from ..models.kernels import Kernel, ratios_of
 from ..models.memory import remembered
@@ -135,6 +135,7 @@ class Side:
         # slots that are followed at once: no block ends within them
         self.stride = int(min(self.lags, default=1))
         self.level = lru_cache(maxsize=4096)(self._level)
+        self.fixed: list[Shares] = []  # held at every density
         self._courses: dict[tuple[object, ...], Course] = {}
         self.remembered = 0  # numbers in them
 
@@ -240,7 +241,7 @@ class Side:
 
 
 Given: TypeAlias = tuple[float, int]
-Couplings: TypeAlias = tuple[FloatArray, FloatArray]
+Shares: TypeAlias = tuple[FloatArray, FloatArray]
 """What stays of a column, shape (pairs, k), and what moves to it, shape (pairs, k, k), both over its chance q."""
 
 
@@ -251,7 +252,7 @@ class Paired(Side):
         """Take the kernels, and the largest influence of each lag, shape (lags,)."""
         self.shape, self.period, self.step = direction.shape[-2:], len(direction.kernels), direction.step
         super().__init__(direction, influence)
-        self.stride, self.kernels, self.fixed = 1, direction, list[Couplings]()
+        self.stride, self.kernels = 1, direction
         self.live = np.zeros((self.period, *self.shape))
         self.live[direction.pairs] = 1.0
         self._pairs = [np.flatnonzero(direction.pairs[0] == phase) for phase in range(self.period)]
@@ -305,7 +306,7 @@ class Paired(Side):
         with np.errstate(over="ignore"):
             return (sums[0] / sums[1]).max(axis=2).min(axis=1)
 
-    def _pack(self, density: float, phase: int) -> Couplings:
+    def _pack(self, density: float, phase: int) -> Shares:
         """All couplings for a density (0: those of all densities), by column: what stays, and what moves."""
         rung = self.rung(on_grid(Fraction(density))) if density else None
         held = [*self.fixed, *([rung[1]] if rung else [])]
@@ -314,13 +315,13 @@ class Paired(Side):
         moves = [np.zeros((k, 0, k)), *(one[pairs].transpose(2, 0, 1) for _, one in held)]
         return np.concatenate(stays, axis=1), np.concatenate(moves, axis=1)
 
-    def _rung(self, density: float) -> tuple[FloatArray, Couplings] | None:
+    def _rung(self, density: float) -> tuple[FloatArray, Shares] | None:
         """A certificate at a density on the grid, and couplings that prove it; None where none is found."""
         try:
-            matrix, proof = proven(self.kernels, density)
+            matrix, proof = of_kernel(self.kernels, density)
         except (ChainError, NotContracting):
             return None
-        return matrix.reshape(self.live.shape), self.kernels.shares(proof or self.kernels.couple(matrix)[0])
+        return matrix.reshape(self.live.shape), self.kernels.shares(proof)
 
     def own(self, tail: FloatArray, density: float, phase: int | slice) -> FloatArray:
         """F = d + tail between states that are possible."""
@@ -525,12 +526,11 @@ def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
         rows = numbers == number if len(numbers) else slice(None)
         influence = (side[rows].max(axis=0) for side in (tables.right, tables.left))
         ahead, back = (_side(one, most) for one, most in zip(pair, influence, strict=True))
-        if isinstance(ahead, Paired) or isinstance(back, Paired):
+        if ahead.shape or back.shape:
             with suppress(ChainError, NotContracting):
-                certificate = calibrated(pair, 1.0)
-                for side, matrix in ((ahead, certificate.forward), (back, certificate.backward)):
-                    if isinstance(side, Paired):
-                        side.fixed.append(side.kernels.shares(side.kernels.couple(matrix)[0]))
+                for side, direction, held in zip((ahead, back), pair, calibrated(pair, 1.0).couplings, strict=True):
+                    if direction.kernel is not None and isinstance(held, Couplings):
+                        side.fixed.append(direction.kernel.shares(held))
         found.append((ahead, back))
     return tuple(found)
 

@@ -168,7 +168,8 @@ def _walked(
 
 
 @remembered
-def _of_kernel(kernel: Kernel, density: float) -> tuple[FloatArray, Couplings]:
+def of_kernel(kernel: Kernel, density: float) -> tuple[FloatArray, Couplings]:
+    """The same for kernels, whose matrices need couplings."""
     try:
         start = [kernel.first_order * density]
         found = _walked([kernel], lambda _, excess: density * (1 + excess), start, density)
@@ -187,7 +188,7 @@ def proven(direction: Direction, density: float) -> tuple[FloatArray, Couplings 
         NotContracting: None was found.
     """
     if (kernel := direction.kernel) is not None:
-        return _of_kernel(kernel, density)
+        return of_kernel(kernel, density)
     # what the map of another processor ends in may be the next float
     return direction.approach(np.zeros(()), 0.0).at(density * (1 + 3e-8))[0], None
 

@@ -48,38 +48,8 @@ FloatArray = npt.NDArray[np.float64]
 #: Relative rounding of one operation, doubled.
 UNIT = 2.0**-52
 
-#: Mass from here on is left out, so that no sum of a row overflows.
-_MOST_MASS = 2.0**100
-
-#: A smaller surplus is raised to this, so that what underflows of its shares is negligible.
-_LEAST_SURPLUS = 2.0**-900
-
-#: Bytes of a float of the mass in a file, the coarser first.
-SIZES = (4, 8)
-
-#: Mass of a row that :meth:`Couplings.rounded` leaves out, as a share, by the bytes of a float.
-_THIN = {4: 1e-8, 8: 1e-11}
-
-_PLACE_BYTES = 4
-
 #: Probability that is left uncoupled by the search; the bound accounts for it.
 _NEGLIGIBLE = 1e-14
-
-#: Share of the way to the boundary of the feasible set that a step takes.
-_STEP = 0.99
-
-_MOST_STEPS = 80
-_PATIENCE = 3
-_MOST_PATIENCE = 20
-
-#: A gap, relative to theta, that may be rounding.
-_ROUNDING = 1e-6
-
-#: Numbers in an array of one batch of pairs, so that what a step touches stays in the processor's cache.
-_PAIRS_AT_ONCE = 30_000
-
-#: Numbers of columns that are taken as alike where pairs are put together.
-_BAND = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,16 +94,16 @@ class Couplings:
         rows = self.places // self.states
         sums = np.bincount(rows, self.mass, self.pairs * self.states)
         shares = (self.mass / sums[rows]).astype(f"<f{size}").astype(np.float64)
-        kept = shares > _THIN[size]
+        kept = shares > (1e-8 if size == 4 else 1e-11)
         return Couplings(self.pairs, self.states, self.places[kept], shares[kept])
 
     def text(self) -> str:
         """For a file: differences of the places and the mass, each byte by byte of its rank, compressed, in base64."""
         size = 4 if (self.mass.astype("<f4") == self.mass).all() else 8
         steps = np.diff(self.places, prepend=0)
-        if len(steps) and steps.max() >= 2 ** (8 * _PLACE_BYTES):
+        if len(steps) and steps.max() >= 2**32:
             raise ValueError("places are too far apart")
-        ranks = (_ranks(steps.astype(f"<u{_PLACE_BYTES}")), _ranks(self.mass.astype(f"<f{size}")))
+        ranks = (_ranks(steps.astype("<u4")), _ranks(self.mass.astype(f"<f{size}")))
         return base64.b64encode(zlib.compress(bytes([size]) + b"".join(ranks), 9)).decode("ascii")
 
     @classmethod
@@ -143,22 +113,22 @@ class Couplings:
         Raises:
             ValueError: It is no such text, one of other pairs, or has mass that is not finite and above 0.
         """
-        most = 1 + (_PLACE_BYTES + 8) * pairs * states**2
+        most = 1 + (4 + 8) * pairs * states**2  # bytes of a place and of the mass there, at most
         reader = zlib.decompressobj()
         try:
             found = reader.decompress(base64.b64decode(text, validate=True), most + 1)
         except zlib.error as error:
             raise ValueError("couplings are not compressed text") from error
-        if not reader.eof or reader.unused_data or not found or found[0] not in SIZES or len(found) > most:
+        if not reader.eof or reader.unused_data or not found or found[0] not in (4, 8) or len(found) > most:
             raise ValueError("couplings are incomplete, or more than the pairs have")
         size = found[0]
-        count, over = divmod(len(found) - 1, _PLACE_BYTES + size)
+        count, over = divmod(len(found) - 1, 4 + size)
         if over:
             raise ValueError("couplings are incomplete")
         body = np.frombuffer(found, np.uint8, offset=1)
-        steps = _numbers(body[: _PLACE_BYTES * count], f"<u{_PLACE_BYTES}")
+        steps = _numbers(body[: 4 * count], "<u4")
         with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
-            mass = _numbers(body[_PLACE_BYTES * count :], f"<f{size}").astype(np.float64)
+            mass = _numbers(body[4 * count :], f"<f{size}").astype(np.float64)
         if not (np.isfinite(mass).all() and (mass > 0).all()):
             raise ValueError("couplings have mass that is not finite and above 0")
         return cls(pairs, states, np.cumsum(steps, dtype=np.int64), mass)
@@ -202,11 +172,13 @@ def load_bound(
     whose = (np.zeros(n, dtype=np.intp) if len(ratios) == 1 else np.arange(n)) if ahead is None else ahead
     live = q > 0
     safe = np.where(live, q, 1.0)
-    surplus = np.where(p > q, np.maximum(p - q, _LEAST_SURPLUS), 0.0).ravel()
+    # a smaller surplus is raised, so that what underflows of its shares is negligible
+    surplus = np.where(p > q, np.maximum(p - q, 2.0**-900), 0.0).ravel()
     rows, column = np.divmod(couplings.places, k)
     pair, row = np.divmod(rows, k)
     mass = couplings.mass
-    taken = np.where(live[pair, column] & (mass > 0) & (mass < _MOST_MASS), mass, 0.0)
+    # of more mass a sum of a row might overflow
+    taken = np.where(live[pair, column] & (mass > 0) & (mass < 2.0**100), mass, 0.0)
     sums = np.bincount(rows, taken, n * k)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         given = taken * (surplus / np.where(sums > 0, sums, 1.0))[rows]
@@ -249,13 +221,14 @@ def couple(p: FloatArray, q: FloatArray, ratios: FloatArray, tolerance: float = 
     n, k = p.shape
     rows, columns = ((p - q) > _NEGLIGIBLE).sum(axis=1), (q > 0).sum(axis=1)
     # pairs with about as many rows and columns to couple stand together, so that a batch has little padding
-    order = np.lexsort((rows, columns // _BAND))
+    order = np.lexsort((rows, columns // 8))
     found = Coupled(np.zeros((n, k, k)), np.ones(n), np.where(q > 0, q, 0.0))
     at = 0
     while at < n:
-        alike = order[at : at + max(1, _PAIRS_AT_ONCE // _room(rows, columns, order[at : at + 1]))]
-        alike = alike[columns[alike] // _BAND == columns[order[at]] // _BAND]
-        chosen = alike[: max(1, _PAIRS_AT_ONCE // _room(rows, columns, alike))]
+        # 30,000 numbers in an array at most, so that what a step touches stays in the processor's cache
+        alike = order[at : at + max(1, 30_000 // _room(rows, columns, order[at : at + 1]))]
+        alike = alike[columns[alike] // 8 == columns[order[at]] // 8]
+        chosen = alike[: max(1, 30_000 // _room(rows, columns, alike))]
         part = ratios if len(ratios) == 1 else ratios[chosen]
         _Batch(p[chosen], q[chosen], part, chosen, tolerance).solve(found)
         at += len(chosen)
@@ -308,7 +281,7 @@ class _Batch:
 
     def solve(self, found: Coupled) -> None:
         """Iterate until every pair is done, and put what was found into its places."""
-        for _ in range(_MOST_STEPS):
+        for _ in range(80):
             gap = self._gap()
             worse = ~(gap < self.best_gap)
             self.best_gap = np.where(worse, self.best_gap, gap)
@@ -316,8 +289,8 @@ class _Batch:
             self.best_weights = np.where(worse[:, None], self.best_weights, self.weights)
             self.waits = np.where(worse, self.waits + 1, 0)
             # where a small gap has not fallen for some steps, what is left of it is rounding
-            still = (self.waits >= _PATIENCE) & (self.best_gap <= _ROUNDING * self.theta)
-            done = (gap <= self.tolerance) | still | (self.waits >= _MOST_PATIENCE)
+            still = (self.waits >= 3) & (self.best_gap <= 1e-6 * self.theta)
+            done = (gap <= self.tolerance) | still | (self.waits >= 20)
             if done.any():
                 self._keep(found, done)
                 if done.all():
@@ -387,8 +360,9 @@ class _Batch:
             aim[:, None] - slack * weights - first[1] * first[4],
             aim - theta * spare - first[2] * first[5],
         )
-        primal = np.minimum(1.0, _STEP * _length(point, second[:3]))
-        dual = np.minimum(1.0, _STEP * _length(costs, second[3:6]))
+        # nearly all of the way to the boundary of the feasible set
+        primal = np.minimum(1.0, 0.99 * _length(point, second[:3]))
+        dual = np.minimum(1.0, 0.99 * _length(costs, second[3:6]))
         # rows are made exact again, and the weights with the spare, so that rounding does not add up
         self.shares = _normalised(np.where(open_, _moved(self.shares, second[0], primal), 0.0))
         self.slack = np.where(live, _moved(slack, second[1], primal), 1.0)

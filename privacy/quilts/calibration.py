@@ -43,15 +43,6 @@ from .influence import MAX_LAGS, Bound, PairLabel, Quilt, check_bound, closed_fo
 from .nodes import ChainNodes, Nodes
 from .search import NOTHING, Found, worst_pairwise, worst_setwise
 
-_FIRST_LAGS = 64
-
-#: A bound this close, relatively, to what is reached counts as reached.
-_REACHED = 1e-12
-
-#: The same for the slots behind the first ones of a chain that is not stationary.
-_CLOSE = 1e-9
-
-
 Search: TypeAlias = Callable[[Nodes, float, int], Found]
 
 
@@ -83,7 +74,7 @@ def _wider(found: Found, epsilon: float, lags: int, most: float) -> int:
 
 
 def _every_slot(source: ChainNodes, epsilon: float, search: Search, most: float = np.inf) -> Decision:
-    lags = int(min(_FIRST_LAGS, most))
+    lags = int(min(64, most))
     while True:
         more = source.extend(lags)
         found = search(source.between(), epsilon, 0)
@@ -106,7 +97,7 @@ def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search
     reached = best.sigma
     while ranges:
         bound, first, last = heapq.heappop(ranges)
-        if -bound <= best.sigma * (1 + _REACHED):
+        if -bound <= best.sigma * (1 + 1e-12):  # so close that it counts as reached
             reached = max(reached, -bound)
             break
         middle = (first + last) // 2
@@ -123,7 +114,7 @@ def _homogeneous(source: ChainNodes, epsilon: float, length: int, search: Search
 
 def _from_the_start(source: ChainNodes, epsilon: float, length: int, search: Search) -> Decision:
     start = _Start(source, epsilon, length, search)
-    lags = min(_FIRST_LAGS, length - 1)
+    lags = min(64, length - 1)
     while True:
         more = source.extend(lags)
         near, behind = start.first_slots(), start.behind_them()
@@ -178,9 +169,9 @@ class _Start:
         It is close where the start terms can hardly differ any more, and where the states that cannot come back are
         out of the quilts' sight: they are gone after k^2 steps.
         """
-        if behind.sigma <= near.sigma * (1 + _CLOSE):
+        if behind.sigma <= near.sigma * (1 + 1e-9):
             return False
-        return self.source.spread > _CLOSE or self.count <= reach + self.source.states**2
+        return self.source.spread > 1e-9 or self.count <= reach + self.source.states**2
 
 
 def _cut(source: ChainNodes) -> str | None:

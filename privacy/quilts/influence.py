@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from ..models.belief import Belief
 from ..models.classes import MixingBounds, check_mixing_bounds
-from ..models.couplings import FloatArray
+from ..models.couplings import UNIT, FloatArray
 from ..models.markov_chain import MarkovChain, check_chain
 from ..models.memory import remembered
 from ..models.periodic import frozen
 from ..models.serialisation import check_belief
 from ..validation import choice, numbers, whole
-from .powers import TINY, ULP, PowerTables
+from .powers import TINY, PowerTables
 
 #: Tables end where every influence is at most this: further quilts cannot lower a loss by more than twice as much.
 RESOLUTION = 1e-12
@@ -37,27 +37,11 @@ RESOLUTION = 1e-12
 #: Longest closed-form table.
 MAX_LAGS = 2**22
 
-#: Longest table of a chain.
-MAX_CHAIN_LAGS = 20_000
-
-#: Most entries of one side of a chain's table.
-MAX_ENTRIES = 2**24
-
 #: Which closed form stands for the influence under mixing bounds.
 Bound = Literal["lemma-4.8", "spectral"]
 
-_BLOCK = 64
-LOOK_BACK = 1024
-STALLED = 0.999
-_RHO_ROOM = 2.0**-48
-
-#: What double precision may lose of e^{-g d/2} / pi_min and its like, for each unit of their logarithms.
-_SHARE_ROOM = 2.0**-50
-
 #: Member of the class, state x, state x'.
 PairLabel: TypeAlias = tuple[int, int, int]
-
-_NO_QUILTS = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +133,7 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
     check_mixing_bounds(bounds)
     lags = numbers("lags", lags)
     # rho is known through 1 - g only: a gap within rounding of 1 must not make it 0
-    rho = math.sqrt(min(1.0, bounds.rho**2 + _RHO_ROOM))
+    rho = math.sqrt(min(1.0, bounds.rho**2 + 2.0**-48))
     faded = lags * math.log(rho)
     share = np.exp(faded) * (1 / bounds.pi_min - 1)
     # the room for rho could lift it above the lemma where the gap is tiny
@@ -158,7 +142,8 @@ def spectral_influence(bounds: MixingBounds, lags: npt.ArrayLike) -> FloatArray:
 
 def _twice_artanh(share: FloatArray, faded: FloatArray, bounds: MixingBounds) -> FloatArray:
     """2 artanh of a share, made of e^faded and pi_min, rounded outward; infinite from 1 on."""
-    share = share * (1 + _SHARE_ROOM * (4 - faded - math.log(bounds.pi_min)))
+    # what double precision may lose of it for each unit of its logarithm
+    share = share * (1 + 2.0**-50 * (4 - faded - math.log(bounds.pi_min)))
     return np.nan_to_num(2 * np.arctanh(np.where(share < 1, share, np.nan)), nan=np.inf)
 
 
@@ -211,7 +196,7 @@ def stationary_odds(chain: MarkovChain, tables: PowerTables) -> FloatArray:
     """log(pi(x') / pi(x)) per pair, rounded up, shape (pairs,); nan where a probability is below what floats hold."""
     logs = np.log(np.where(chain.stationary >= TINY, chain.stationary, np.nan))
     odds = logs[tables.columns] - logs[tables.rows]
-    return odds + ULP * (8 * np.abs(odds) + 16 * (chain.states + 4))
+    return odds + UNIT * (8 * np.abs(odds) + 16 * (chain.states + 4))
 
 
 def stationary_left(tables: PowerTables, odds: FloatArray, first: int = 0) -> FloatArray:
@@ -256,7 +241,7 @@ def chain_influence(chain: MarkovChain, member: int = 0, *, any_initial: bool = 
     earlier, lefts = math.inf, list[FloatArray]()
     while tables.lags < most:
         first = tables.lags
-        tables.extend(min(most, first + _BLOCK))
+        tables.extend(min(most, first + 64))
         lefts.append(any_start(tables, first) if odds is None else stationary_left(tables, odds, first))
         margins = tables.margins[first:, np.newaxis]
         raw = np.maximum(tables.right[first:] - margins, lefts[-1] - 3 * margins)
@@ -268,8 +253,8 @@ def chain_influence(chain: MarkovChain, member: int = 0, *, any_initial: bool = 
         if small.any():
             lags = first + int(np.argmax(small)) + 1
             return _sides(np.concatenate(lefts)[:lags], tables.right[:lags], pairs, basis)
-        if tables.lags % LOOK_BACK == 0:
-            if largest[-1] > earlier * STALLED:
+        if tables.lags % 1024 == 0:
+            if has_stalled(largest[-1], earlier):
                 break
             earlier = float(largest[-1])
     return _sides(np.concatenate(lefts), tables.right, pairs, basis)
@@ -277,7 +262,12 @@ def chain_influence(chain: MarkovChain, member: int = 0, *, any_initial: bool = 
 
 def longest(states: int) -> int:
     """Most lags that a chain's tables may have."""
-    return min(MAX_CHAIN_LAGS, max(1, MAX_ENTRIES // max(1, states * (states - 1))))
+    return min(20_000, max(1, 2**24 // max(1, states * (states - 1))))
+
+
+def has_stalled(largest: float, earlier: float) -> bool:
+    """Whether the largest influence no longer falls, next to that 1024 lags before."""
+    return largest > earlier * 0.999
 
 
 def _sides(left: FloatArray, right: FloatArray, pairs: tuple[PairLabel, ...], basis: str) -> SidedInfluence:
@@ -330,4 +320,5 @@ def _tables_of(belief: Belief) -> SidedInfluence:
     if belief.bounds is not None:
         return mixing_influence(belief.bounds, min(MAX_LAGS, lemma_4_8_reach(belief.bounds)))
     nothing = np.full((1, 1), np.inf)
-    return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=_NO_QUILTS)
+    why = "a belief without quilts: what slots tell about each other is bounded in both directions of time instead"
+    return SidedInfluence(left=nothing, right=nothing, pairs=(), basis=why)

@@ -7,18 +7,14 @@ from typing import Literal
 
 import numpy as np
 
-from ..models.couplings import FloatArray
+from ..models.couplings import UNIT, FloatArray
 from ..models.markov_chain import MarkovChain
 from ..models.periodic import BoolArray, reachable
-from .influence import LOOK_BACK, STALLED, any_start, longest, stationary_left, stationary_odds
-from .powers import TINY, ULP, IntArray, PowerTables
+from .influence import any_start, has_stalled, longest, stationary_left, stationary_odds
+from .powers import TINY, IntArray, PowerTables
 
 #: Stands for an infinite influence: large enough for every target, small enough to add and to multiply.
 WALL = 1e150
-
-_MOST_SUPPORTS = 16
-_MOST_SETS = 4096
-_SUPPORT_ENTRIES = 2**25
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,7 +109,7 @@ class ChainNodes:
         """Go on to a number of lags; False if there will be no more of use."""
         while self.tables.lags < min(lags, self._most):
             # look back at equal distances only
-            following = (self.tables.lags // LOOK_BACK + 1) * LOOK_BACK
+            following = (self.tables.lags // 1024 + 1) * 1024
             self.tables.extend(min(lags, self._most, following))
             if self.tables.lags == following:
                 self._look_back()
@@ -129,7 +125,7 @@ class ChainNodes:
         self.is_settled = largest <= self.tables.margins[-1] * 8 and (
             bool(finite.all()) or lags >= self._chain.states**2
         )
-        if self.is_settled or largest > self._earlier * STALLED:
+        if self.is_settled or has_stalled(largest, self._earlier):
             self._most = lags
         self._earlier = largest
 
@@ -232,7 +228,7 @@ class ChainNodes:
             odds -= np.log(below)[:, self.tables.rows]
         np.minimum(odds, WALL, out=odds)
         largest = max(float(odds.max(initial=0.0, where=odds < WALL)), -float(odds.min()))
-        margins = ULP * ((np.arange(count) + 8) * (len(initial) + 4) + 8 * largest)
+        margins = UNIT * ((np.arange(count) + 8) * (len(initial) + 4) + 8 * largest)
         odds += margins[:, np.newaxis]
         return odds
 
@@ -243,7 +239,7 @@ class ChainNodes:
         states, together, seen = now.copy(), np.logical_and.outer(now, now), set[bytes]()
         # the sets of possible states come back sooner or later
         while now.tobytes() not in seen:
-            if len(seen) > _MOST_SETS:
+            if len(seen) > 4096:
                 return np.ones_like(states), np.ones_like(together)
             seen.add(now.tobytes())
             now = edges[now].any(axis=0)
@@ -262,7 +258,7 @@ class ChainNodes:
 
         Past the room there is, a slot keeps the table for all states, which is larger.
         """
-        room = min(_MOST_SUPPORTS, _SUPPORT_ENTRIES // max(1, left.size) - 2)
+        room = min(16, 2**25 // max(1, left.size) - 2)
         lefts, known = [left], dict[bytes, int]()
         supports = np.zeros(len(reached), dtype=np.intp)
         for slot in np.flatnonzero(~reached.all(axis=1)):

@@ -29,6 +29,7 @@ entries of a ratio can be off by is added to every number, so that all of them a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,19 +37,13 @@ from contextvars import ContextVar
 import numpy as np
 import numpy.typing as npt
 
-from ..models.couplings import FloatArray
+from ..models.couplings import UNIT, FloatArray
 from ..models.periodic import BoolArray, frozen
 
 IntArray = npt.NDArray[np.intp]
 
-ULP = 2.0**-52
 TINY = 1e-290
 """Positive entries below this may have lost digits."""
-_ROOM = 1e-200
-"""Where all positive entries of a column are at least this share of its largest, logarithms are left again."""
-_LN2 = float(np.log(2.0))
-_POWERS_BLOCK = 2**15
-_FIRST = 64
 
 
 class PowerTables:
@@ -127,7 +122,7 @@ class _Powers:
         self._power, self._support = np.eye(states), np.eye(states, dtype=np.bool_)
         self._logs: FloatArray | None = None
         self._scales = np.zeros(states)
-        self._error = 4 * ULP * (states + 4)
+        self._error = 4 * UNIT * (states + 4)
         self._worst = _Worst(states)
         self.right = np.empty((0, len(self.rows)))
         self.left = np.empty((0, len(self.rows)))
@@ -136,7 +131,7 @@ class _Powers:
     def extend(self, lags: int) -> None:
         """Go on to a number of lags."""
         if lags > len(self.right):
-            room = max(lags, 2 * len(self.right), _FIRST) - len(self.right)
+            room = max(lags, 2 * len(self.right), 64) - len(self.right)
             self.right = np.concatenate([self.right, np.empty((room, len(self.rows)))])
             self.left = np.concatenate([self.left, np.empty((room, len(self.rows)))])
             self.margins = np.concatenate([self.margins, np.empty(room)])
@@ -147,8 +142,8 @@ class _Powers:
             self.margins[self.lags] = 2 * self._error
             self.lags += 1
         forward, backward, margins = self.right[new], self.left[new], self.margins[new, np.newaxis]
-        self.right[new] = np.maximum(forward, 0) * (1 + 4 * ULP) + margins
-        room = 8 * ULP * np.where(np.isfinite(backward), np.abs(backward), 0.0)
+        self.right[new] = np.maximum(forward, 0) * (1 + 4 * UNIT) + margins
+        room = 8 * UNIT * np.where(np.isfinite(backward), np.abs(backward), 0.0)
         self.left[new] = backward + (margins + room)
 
     def _advance(self) -> None:
@@ -168,13 +163,13 @@ class _Powers:
             self._support = support
         # once every entry is positive, none falls any more: each is a mean of those of its column before
         self._power = power
-        self._error += ULP / 2 * (states + 4)
+        self._error += UNIT / 2 * (states + 4)
 
     def _rescaled(self) -> FloatArray:
         """The next power after the columns have been brought near 1, by powers of two: no digit is lost."""
         _, exponents = np.frexp(self._power.max(axis=0))
         self._power = np.ldexp(self._power, -exponents)
-        self._scales = self._scales + exponents * _LN2
+        self._scales = self._scales + exponents * math.log(2.0)
         return self._step @ self._power
 
     def _advance_in_logarithms(self, logs: FloatArray) -> None:
@@ -191,9 +186,10 @@ class _Powers:
         self._scales = self._scales + peaks
         found = found - peaks
         largest = float(np.abs(found[support]).max(initial=0.0)) + float(np.abs(peaks).max())
-        self._error += ULP * (len(steps) + 8 + 8 * largest)
+        self._error += UNIT * (len(steps) + 8 + 8 * largest)
         self._support = support
-        back = float(found.min(initial=0.0, where=support)) > np.log(_ROOM)
+        # where all positive entries of a column are so near to its largest, logarithms are left again
+        back = float(found.min(initial=0.0, where=support)) > math.log(1e-200)
         self._logs = None if back else found
         if back:
             self._power = np.exp(found)
@@ -215,7 +211,7 @@ class _Powers:
                 backward = np.log(self._worst(np.multiply, self._power[kept], inverse[kept]))
         scales = self._scales[:, np.newaxis] - self._scales
         backward = backward + scales
-        size = 8 * ULP * np.abs(self._scales).max()
+        size = 8 * UNIT * np.abs(self._scales).max()
         return forward.ravel()[self._flat], backward.ravel()[self._flat] + size
 
 
@@ -230,7 +226,7 @@ class _Worst:
     """
 
     def __init__(self, states: int) -> None:
-        self._room = np.empty((max(1, _POWERS_BLOCK // states**2), states, states))
+        self._room = np.empty((max(1, 2**15 // states**2), states, states))
 
     def __call__(self, ratio: np.ufunc, above: FloatArray, below: FloatArray) -> FloatArray:
         worst = np.full(self._room.shape[1:], 0.0 if ratio is np.multiply else -np.inf)

@@ -32,10 +32,6 @@ from .influence import Quilt
 from .nodes import WALL, Nodes
 from .powers import IntArray
 
-_ROOM = 1e-12
-_ITEMS = 2**20
-_CELLS = 2**20
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -85,7 +81,7 @@ def worst_pairwise(nodes: Nodes, epsilon: float, first: int) -> Found:
 
 def _parts(nodes: Nodes, chosen: IntArray, first: int) -> list[IntArray]:
     """Some nodes in blocks, that of ``first`` before the others."""
-    size = max(1, _ITEMS // max(1, nodes.starts.shape[1]))
+    size = max(1, 2**20 // max(1, nodes.starts.shape[1]))
     parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
     return sorted(parts, key=lambda part: first not in part)
 
@@ -249,14 +245,14 @@ class _Setwise:
         if np.isfinite(sigma):
             dear = self._back[:, np.newaxis] + 0.5 + sigma * lefts
             other = self._ahead[:, np.newaxis] + 0.5 + sigma * rights
-            most = sigma * self._epsilon * (1 + _ROOM)
+            most = sigma * self._epsilon * (1 + 1e-12)
             kept &= (dear + other.min(axis=0) <= most).all(axis=1)
             also &= (other + dear.min(axis=0) <= most).all(axis=1)
         back, ahead = np.flatnonzero(kept), np.flatnonzero(also)
         best: tuple[float, int, int] | None = None
         if not len(back) or not len(ahead):
             return None
-        rows = max(1, _CELLS // len(ahead))
+        rows = max(1, 2**20 // len(ahead))
         for start in range(0, len(back), rows):
             part = back[start : start + rows]
             influence = np.full((len(part), len(ahead)), -np.inf)
