@@ -1,16 +1,16 @@
 """What all releases of a domain cost together: the forward-backward account.
 
-``certificates``, ``forward_backward``, ``lower_bounds``
-    the loss of an endless stream with its certificate, of any schedule below its density, and of an event;
-    the noise of a query by that account
-``recursion``, ``account``
-    what bounds a slot from the next one, and the loss of any schedule, slot by slot
+``charges``, ``certificates``, ``recursion``, ``account``, ``ledger``, ``one_at_a_time``
+    the running account of a domain: what sums to its density, what a constant density costs on an endless stream, what
+    bounds a slot from the next one, the loss of any density slot by slot, and the budget; one ledger at a time
+``schedules``, ``streams``, ``events``
+    schedules of windows, and what those without an end lose; what an event of several slots loses
+``forward_backward``, ``lower_bounds``
+    the noise of a query by that account, and what is lost at least
 ``quilt_account``, ``theorems``
     the loss by Markov quilts, and the bounds of the sources' theorems
 ``habits``
     what a hidden habit tells beyond the account, and the loss of a finite life under a mixture of chains
-``ledger``, ``charges``, ``schedules``
-    the running account of a domain, and what it is made of
 """
 
 from __future__ import annotations

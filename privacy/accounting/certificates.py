@@ -1,4 +1,4 @@
-"""What a constant density costs on an endless stream, and the density of a cost: the certificates of a belief, asked.
+"""What a constant density costs on an endless stream: the certificates of a belief, asked.
 
 :mod:`..models.certificates` has the theorem, and the one road to a certificate. A chain with a fixed start is one of
 those with any start. Of a finite class every series may follow another member; F and B are of the same.
@@ -20,9 +20,8 @@ because the exact map takes seconds there and a charge must not wait for it; `en
 
 >>> from quiltstream.privacy.models.classes import MixingBounds
 >>> bounds = MixingBounds(pi_min=0.2, gap=0.75)
->>> density = grid_density(bounds, epsilon=1.0)
->>> round(1 / density, 3), 0.9995 < constant_loss(bounds, density) <= 1.0
-(12.962, True)
+>>> round(constant_loss(bounds, 1 / 12.962), 3)
+1.0
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..models.belief import Belief, ChainError
-from ..models.certificates import Certificate, below_on_grid, calibrated, certificate_at, kept, on_grid
+from ..models.certificates import Certificate, calibrated, certificate_at, kept, on_grid
 from ..models.classes import everywhere
 from ..models.directions import Direction, NotContracting, Pair
 from ..models.memory import remembered
@@ -70,19 +69,19 @@ def endless(belief: Belief, epsilon: float) -> Endless:
         NotContracting: No density above 0 has a bound.
     """
     epsilon, belief = accepted_loss(epsilon), check_belief(belief)
-    found = _calibrated(belief, belief.pairs, epsilon)
+    found = calibrated_by(belief, belief.pairs, epsilon)
     return Endless(min(one.density for one in found), found)
 
 
 @remembered
-def _calibrated(belief: Belief, pairs: tuple[Pair, ...], epsilon: float) -> tuple[Certificate, ...]:
+def calibrated_by(belief: Belief, pairs: tuple[Pair, ...], epsilon: float) -> tuple[Certificate, ...]:
     """By member, its directions or larger classes of them; kept with the belief."""
     del belief
     return tuple(calibrated(pair, epsilon) for pair in pairs)
 
 
 @remembered
-def _forms(belief: Belief) -> tuple[tuple[Pair, ...], ...]:
+def forms_of(belief: Belief) -> tuple[tuple[Pair, ...], ...]:
     """The directions of every member that are priced: exactly up to 12 states, and by closed forms; () for none.
 
     Where a slot may lose next to nothing, couplings of double precision prove less than total variations do.
@@ -110,10 +109,11 @@ def constant_loss(belief: Belief, density: float) -> float:
     """
     if density <= 0:
         return 0.0
-    return min(_certified_loss(belief, on_grid(Fraction(density))), quilts_of(belief).ceiling(density))
+    return min(certified_loss(belief, on_grid(Fraction(density))), quilts_of(belief).ceiling(density))
 
 
-def _certified_loss(belief: Belief, density: float) -> float:
+def certified_loss(belief: Belief, density: float) -> float:
+    """The loss that certificates alone prove; infinite where there are none."""
     return max((one.loss for one in certificates_at(belief, density)), default=math.inf)
 
 
@@ -123,7 +123,7 @@ def certificates_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
 
     Those that the belief carries count where they prove less than what is computed here.
     """
-    both = (_computed(belief, density), _carried(belief, density))
+    both = (_computed(belief, density), carried_at(belief, density))
     return min((one for one in both if one), key=lambda found: max(one.loss for one in found), default=())
 
 
@@ -131,7 +131,7 @@ def _computed(belief: Belief, density: float) -> tuple[Certificate, ...]:
     if density > 3:  # there a slot alone has lost more than any budget
         return ()
     found: list[Certificate] = []
-    for forms in zip(*_forms(belief), strict=True):
+    for forms in zip(*forms_of(belief), strict=True):
         made = [one for one in (certificate_at(form, density) for form in forms) if one is not None]
         if not made:
             return ()
@@ -139,70 +139,10 @@ def _computed(belief: Belief, density: float) -> tuple[Certificate, ...]:
     return tuple(found)
 
 
-def _carried(belief: Belief, density: float) -> tuple[Certificate, ...]:
+def carried_at(belief: Belief, density: float) -> tuple[Certificate, ...]:
+    """The certificates that a belief carries, at a density; () where they do not cover it."""
     carried = belief.certificates
     return tuple(one.at(density) for one in carried) if all(one.density >= density for one in carried) else ()
-
-
-@remembered
-def grid_density(belief: Belief, epsilon: float) -> float:
-    """A density of the grid whose endless stream loses at most epsilon, 3 at most.
-
-    Up to 3 no other is larger by more than 1 in 2000 where couplings prove it. Where a slot may lose less than some
-    1e-5 total variations prove more than couplings of double precision: the larger of both densities is taken.
-
-    Raises:
-        ChainError: The belief is a chain that does not mix.
-        NotContracting: No density has a bound.
-    """
-    epsilon = accepted_loss(epsilon)
-    carried = _carried_density(belief, epsilon)
-    if carried and abs(max(one.loss for one in belief.certificates) - epsilon) <= ACCURACY * epsilon:
-        # made for this target: what is computed below is at most as sharp
-        return carried
-    if not (forms := _forms(belief)):
-        return endless(everywhere(belief), epsilon).density  # the reason why there are none
-    if epsilon >= 3 and _certified_loss(belief, 3.0) * (1 + ACCURACY) <= epsilon:
-        return max(3.0, carried)
-    found = carried
-    for pairs in forms:
-        found = max(found, _certified_density(belief, pairs, epsilon, above=found))
-    if found:
-        return found
-    raise NotContracting(
-        f"no certificate was found for epsilon {epsilon:g}: the chain mixes too slowly, or what a slot may lose is too "
-        "near to 0 for double precision; merge states, smooth the counts, use a larger epsilon, or group privacy"
-    )
-
-
-def _certified_density(belief: Belief, pairs: tuple[Pair, ...], epsilon: float, *, above: float) -> float:
-    """A density of the grid, at or a little below the calibrated one, that is proven to lose at most epsilon.
-
-    0 where none is found above the given one.
-    """
-    try:
-        density = below_on_grid(min(one.density for one in _calibrated(belief, pairs, epsilon)))
-    except NotContracting:
-        return 0.0
-    for turn in range(8):  # each step is twice the one before, 1.6 % all together
-        if density <= above:
-            break
-        # a worker with another processor must not find more than epsilon
-        if _certified_loss(belief, density) * (1 + ACCURACY) <= epsilon:
-            return density
-        density = below_on_grid(density, 2.0 ** (turn - 14))
-    return 0.0
-
-
-def _carried_density(belief: Belief, epsilon: float) -> float:
-    """The largest density of the grid for which the certificates that a belief carries prove epsilon; 0 for none.
-
-    They are stored, so every processor has the same numbers.
-    """
-    density = below_on_grid(max(0.0, min((one.density_for(epsilon) for one in belief.certificates), default=0.0)))
-    while density > 0 and max(one.loss for one in _carried(belief, density)) > epsilon:
-        density = below_on_grid(density, 2.0**-14)
-    return density
 
 
 def certified(belief: Belief, epsilon: float = 1.0) -> Belief:

@@ -103,7 +103,7 @@ def _costs(table: FloatArray, offsets: IntArray, density: float, beyond: Beyond)
     places = [0, *accumulate(length for length, _ in runs)]
     masses = [0.0, *accumulate(length * level for length, level in runs)]
     inside = np.minimum(lags, offsets[:, None])
-    ends = inside * density + np.interp(lags, places, masses)[lags - inside] + table[:, None]
+    ends: FloatArray = inside * density + np.interp(lags, places, masses)[lags - inside] + table[:, None]
     none = np.broadcast_to((total + offsets * density)[:, None], (*ends.shape[:2], 1))
     return np.concatenate([ends, none], axis=2)
 

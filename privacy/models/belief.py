@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -46,6 +46,10 @@ class Belief(Remembering, ABC):
     """
 
     kept: tuple[Certificate, ...] = ()
+    #: The ``kind`` of its plain form; the form's fields, in the order of the constructor; those that may be left out.
+    named: ClassVar[str]
+    written: ClassVar[tuple[str, ...]]
+    optional: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def directions(self) -> tuple[Pair, ...]:
@@ -57,18 +61,21 @@ class Belief(Remembering, ABC):
             ChainError: A fixed start, which is true at one slot only, or a chain that does not mix.
         """
 
-    @abstractmethod
     def form(self) -> dict[str, Any]:
-        """A plain form for JSON, with its ``kind``, without certificates."""
+        """A plain form for JSON, without certificates; ``from_dict`` gives the same belief back, bit for bit."""
+        return {"kind": self.named, **dict(zip(self.written, map(_plain, self.arguments), strict=True))}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read the form that ``form`` writes; every kind has its own.
+        """Read the form that ``form`` writes.
 
         Raises:
             ChainError: A field is missing or makes no such belief.
         """
-        raise NotImplementedError(f"{cls.__name__} has no plain form of its own, and {len(data)} fields are given")
+        for name in cls.written:
+            if name not in data and name not in cls.optional:
+                raise ChainError(f"a belief of kind {cls.named} needs the field {name}: add it")
+        return cls(*(data[name] for name in cls.written if name in data))
 
     def to_dict(self) -> dict[str, Any]:
         """A plain form for JSON, with the certificates; reading gives the same back, bit for bit."""
@@ -171,6 +178,12 @@ class Belief(Remembering, ABC):
         Raises:
             ChainError: Then.
         """
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Belief):
+        return value.form()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else getattr(value, "tolist", lambda: value)()
 
 
 def _made(kind: type[Any], arguments: tuple[Any, ...], kept: Iterable[Certificate]) -> Any:

@@ -48,6 +48,10 @@ class MixingBounds(Belief):
         ChainError: If a bound lies outside its range.
     """
 
+    named = "mixing-bounds"
+    written = ("pi_min", "gap", "gap_kind")
+    optional = ("gap_kind",)
+
     pi_min: float
     gap: float
     kind: GapKind = "unknown"
@@ -149,18 +153,6 @@ class MixingBounds(Belief):
             self.kind != "multiplicative" and chain.is_reversible and chain.reversible_gap >= self.gap
         )
 
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON."""
-        return {"kind": "mixing-bounds", "pi_min": self.pi_min, "gap": self.gap, "gap_kind": self.kind}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MixingBounds:
-        """Read the form that ``form`` writes."""
-        for name in ("pi_min", "gap"):
-            if name not in data:
-                raise ChainError(f"mixing bounds need the field {name}: add it")
-        return cls(data["pi_min"], data["gap"], data.get("gap_kind", "unknown"))
-
 
 @dataclass(frozen=True, eq=False, init=False)
 class _Listed(Belief):
@@ -204,6 +196,9 @@ class FiniteClass(_Listed):
         ChainError: If there is none, or if they differ in their number of states.
     """
 
+    named = "finite-class"
+    written = ("chains",)
+
     def directions(self) -> tuple[Pair, ...]:
         """Those of each chain.
 
@@ -212,16 +207,10 @@ class FiniteClass(_Listed):
         """
         return tuple(pair for chain in self.chains for pair in chain.directions())
 
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON."""
-        return {"kind": "finite-class", "chains": [chain.form() for chain in self.chains]}
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FiniteClass:
-        """Read the form that ``form`` writes."""
-        if "chains" not in data:
-            raise ChainError("a finite class needs the field chains, a list of chains: add it")
-        return cls(_member(chain) for chain in data["chains"])
+        """Read the form that ``form`` writes, of chains and nothing else."""
+        return super().from_dict({**data, "chains": list(map(_member, data["chains"]))} if "chains" in data else data)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -238,6 +227,9 @@ class AnyInitial(_Listed):
     Raises:
         ChainError: If there is none, if one is no transition matrix, or if they differ in their number of states.
     """
+
+    named = "any-initial"
+    written = ("transitions",)
 
     def __init__(self, transitions: MarkovChain | Iterable[npt.ArrayLike | MarkovChain]) -> None:
         given = [transitions] if isinstance(transitions, MarkovChain) else transitions
@@ -256,16 +248,7 @@ class AnyInitial(_Listed):
 
     def form(self) -> dict[str, Any]:
         """A plain form for JSON."""
-        return {"kind": "any-initial", "transitions": [chain.transition.tolist() for chain in self.chains]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AnyInitial:
-        """Read the form that ``form`` writes."""
-        if "transitions" not in data:
-            raise ChainError(
-                "a class of any initial distribution needs the field transitions, a list of matrices: add it"
-            )
-        return cls(data["transitions"])
+        return {"kind": self.named, "transitions": [chain.transition.tolist() for chain in self.chains]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,6 +287,9 @@ class BinaryInterval(Belief):
     Raises:
         ChainError: If an interval is not two probabilities, the smaller one first.
     """
+
+    named = "binary-interval"
+    written = ("stay_0", "stay_1")
 
     stay_0: tuple[float, float]
     stay_1: tuple[float, float]
@@ -374,18 +360,6 @@ class BinaryInterval(Belief):
         # rounded down
         gap = max(0.0, -float_above(2 * (slowest - 1)))
         return MixingBounds(pi_min=min(MAX_PI_MIN, *rare), gap=gap, kind="reversible")
-
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON."""
-        return {"kind": "binary-interval", "stay_0": list(self.stay_0), "stay_1": list(self.stay_1)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> BinaryInterval:
-        """Read the form that ``form`` writes."""
-        for name in ("stay_0", "stay_1"):
-            if name not in data:
-                raise ChainError(f"a binary interval needs the field {name}, two probabilities: add it")
-        return cls(data["stay_0"], data["stay_1"])
 
 
 def two_states(eigenvalue: float, rare: float) -> MarkovChain:

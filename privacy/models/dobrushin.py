@@ -63,6 +63,9 @@ class DobrushinBounds(Belief):
         ChainError: A direction is missing, a curve rises or never falls below 1, or a number is out of range.
     """
 
+    named = "dobrushin-bounds"
+    written = ("forward", "backward")
+
     forward: Curve
     backward: Curve
 
@@ -139,25 +142,6 @@ class DobrushinBounds(Belief):
     def directions(self) -> tuple[Pair, ...]:
         """One number for each direction, each by its own curve."""
         return ((MixingCurve(self.forward), MixingCurve(self.backward)),)
-
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON."""
-        return {
-            "kind": "dobrushin-bounds",
-            "forward": [[m, eta] for m, eta in self.forward],
-            "backward": [[m, eta] for m, eta in self.backward],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DobrushinBounds:
-        """Read the form that ``form`` writes."""
-        for name, other in (("forward", "backward"), ("backward", "forward")):
-            if name not in data:
-                raise ChainError(
-                    f"contraction bounds need the field {name}, a list of [m, eta_m]: the curve of {other} does not "
-                    "bound the other direction of time; add it"
-                )
-        return cls(data["forward"], data["backward"])
 
 
 def contraction(chain: PeriodicChain, steps: Sequence[int] = STEPS) -> tuple[FloatArray, FloatArray]:

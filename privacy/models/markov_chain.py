@@ -19,7 +19,7 @@ not mix. The repair gives every zero entry a small tau and takes it off the othe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,6 +60,10 @@ class MarkovChain(PeriodicChain):
     Raises:
         ChainError: If an array has the wrong shape, an entry that is no probability, or a sum other than 1.
     """
+
+    named = "markov-chain"
+    written = ("transition", "initial")
+    optional = ("initial",)
 
     initial: FloatArray | None
 
@@ -236,21 +240,6 @@ class MarkovChain(PeriodicChain):
             return 0.0
         values = np.linalg.eigvalsh((self._scaled + self._scaled.T) / 2)
         return float(max(0.0, 2 * (1 - max(abs(values[0]), abs(values[-2])))))
-
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON; ``from_dict`` gives the same chain back, bit for bit."""
-        return {
-            "kind": "markov-chain",
-            "transition": self.transition.tolist(),
-            "initial": None if self.initial is None else self.initial.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MarkovChain:
-        """Read the form that ``form`` writes."""
-        if "transition" not in data:
-            raise ChainError("a chain needs the field transition, the matrix P: add it")
-        return cls(data["transition"], data.get("initial"))
 
     @cached_property
     def _scaled(self) -> FloatArray:

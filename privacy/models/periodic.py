@@ -19,10 +19,10 @@ A chain with one kernel (:class:`.MarkovChain`) is the chain of period 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +170,9 @@ class PeriodicChain(Belief):
         ChainError: The kernels are none, or differ in their number of states.
     """
 
+    named = "periodic-chain"
+    written: ClassVar[tuple[str, ...]] = ("transitions",)
+
     transitions: FloatArray
 
     def __init__(self, transitions: npt.ArrayLike | Iterable[npt.ArrayLike | PeriodicChain]) -> None:
@@ -301,14 +304,3 @@ class PeriodicChain(Belief):
         if (self.live.sum(axis=1) < 2).all():
             raise ChainError("the steady state has one state at every slot: there is no secret to protect")
         return (self.both_ways,)
-
-    def form(self) -> dict[str, Any]:
-        """A plain form for JSON; ``from_dict`` gives the same chain back, bit for bit."""
-        return {"kind": "periodic-chain", "transitions": self.transitions.tolist()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PeriodicChain:
-        """Read the form that ``form`` writes."""
-        if "transitions" not in data:
-            raise ChainError("a periodic chain needs the field transitions, a matrix for each slot: add it")
-        return cls(data["transitions"])

@@ -1,6 +1,7 @@
 """The kinds of beliefs, and a belief from its plain form, with the certificates that a model file and a domain keep.
 
->>> from quiltstream.privacy.accounting.certificates import certified, constant_loss, grid_density
+>>> from quiltstream.privacy.accounting.certificates import certified, constant_loss
+>>> from quiltstream.privacy.accounting.forward_backward import grid_density
 >>> from quiltstream.privacy.models import MarkovChain, belief_from_dict
 >>> kept = certified(MarkovChain([[0.8, 0.2], [0.3, 0.7]]), epsilon=1.0)
 >>> belief_from_dict(kept.to_dict()) == kept
@@ -24,17 +25,9 @@ from .dobrushin import DobrushinBounds
 from .markov_chain import MarkovChain
 from .periodic import PeriodicChain
 
-KINDS: Mapping[str, type[Belief]] = MappingProxyType(
-    {
-        "markov-chain": MarkovChain,
-        "finite-class": FiniteClass,
-        "mixing-bounds": MixingBounds,
-        "any-initial": AnyInitial,
-        "binary-interval": BinaryInterval,
-        "dobrushin-bounds": DobrushinBounds,
-        "periodic-chain": PeriodicChain,
-    }
-)
+_ALL = (MarkovChain, FiniteClass, MixingBounds, AnyInitial, BinaryInterval, DobrushinBounds, PeriodicChain)
+
+KINDS: Mapping[str, type[Belief]] = MappingProxyType({kind.named: kind for kind in _ALL})
 """Every belief by the ``kind`` of its plain form."""
 
 

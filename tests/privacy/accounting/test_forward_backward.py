@@ -23,7 +23,8 @@ from quiltstream.privacy import (
     pairwise,
 )
 from quiltstream.privacy.accounting import endless, lower_bound
-from quiltstream.privacy.accounting.certificates import constant_loss, grid_density
+from quiltstream.privacy.accounting.certificates import constant_loss
+from quiltstream.privacy.accounting.forward_backward import grid_density
 from quiltstream.privacy.models import AnyStart, ChainError, NotContracting, certify
 
 from ...depth import examples

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import MarkovChain, MixingBounds, forward_backward, mqm_approx
-from quiltstream.privacy.accounting.certificates import grid_density
+from quiltstream.privacy.accounting.forward_backward import grid_density
 from quiltstream.privacy.analysis.baselines import (
     OutsideDomain,
     gk16,

@@ -23,7 +23,8 @@ from quiltstream.privacy import (
     forward_backward,
 )
 from quiltstream.privacy.accounting import endless
-from quiltstream.privacy.accounting.certificates import certified, constant_loss, grid_density
+from quiltstream.privacy.accounting.certificates import certified, constant_loss
+from quiltstream.privacy.accounting.forward_backward import grid_density
 from quiltstream.privacy.models import ChainError, certify
 from quiltstream.privacy.models.belief import Belief
 from quiltstream.privacy.models.certificates import Proof
