@@ -104,7 +104,8 @@ def _costs(table: FloatArray, offsets: IntArray, density: float, beyond: Beyond)
     masses = [0.0, *accumulate(length * level for length, level in runs)]
     inside = np.minimum(lags, offsets[:, None])
     ends: FloatArray = inside * density + np.interp(lags, places, masses)[lags - inside] + table[:, None]
-    none = np.broadcast_to((total + offsets * density)[:, None], (*ends.shape[:2], 1))
+    none: FloatArray = np.empty((*ends.shape[:2], 1))
+    none[:] = (total + offsets * density)[:, None]
     return np.concatenate([ends, none], axis=2)
 
 
