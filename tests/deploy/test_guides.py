@@ -71,13 +71,15 @@ def test_the_noise_of_the_shipped_settings_drowns_counts_as_the_guides_say(shipp
     assert "THE NOISE DROWNS THE COUNTS" in done.out
 
 
-def test_the_settings_of_the_page_of_pub_sub_are_settings() -> None:
-    (block,) = [one for one in blocks("pubsub", text(ROOT / "docs" / "pubsub.md")) if one.language == "yaml"]
-    given = yaml.safe_load(block.body)
-    assert FileSource.model_validate(given["source"]).pubsub is not None
+@pytest.mark.parametrize("page", ["kafka", "pubsub"])
+def test_the_settings_of_a_brokers_page_are_settings(page: str) -> None:
+    first, *more = [one for one in blocks(page, text(ROOT / "docs" / f"{page}.md")) if one.language == "yaml"]
+    given = yaml.safe_load(first.body)
+    assert getattr(FileSource.model_validate(given["source"]), page) is not None
     Readings.model_validate(given["readings"])
     Windows.model_validate(given["windows"] | {"start": str(given["windows"]["start"])})
-    assert not any(FileSink.model_validate(given[name]).is_files for name in ("sink", "rejects"))
+    sinks = [given["rejects"], *(yaml.safe_load(one.body)["sink"] for one in (first, *more))]
+    assert not any(FileSink.model_validate(one).is_files for one in sinks)
 
 
 @pytest.mark.night
