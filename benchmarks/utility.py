@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("QUILTSTREAM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 _EXACT, _LARGE = 12, 1
 EPSILONS = (0.2, 1.0, 5.0)
-SHOWN = ("entry-dp", "forward-backward", "mqm-exact", "mqm-approx", "gk16", "group-dp")
+SHOWN = ("entry-dp", "forward-backward", "mqm-exact", "mqm-approx", "group-dp")
 KEPT = "forward-backward, total kept"
 NAMES = tuple(name for shown in SHOWN for name in ((shown, KEPT) if shown == "forward-backward" else (shown,)))
 

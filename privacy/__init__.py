@@ -13,7 +13,7 @@ What a calibration and its account need is here. The rest is in the folders:
 ``estimation``
     from histories or released rows to a belief
 ``analysis``
-    planning, baselines, the audit by enumeration
+    the calibrations by name, and planning
 ``papers``
     what the sources have and no job calls
 ``validation``
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .accounting.forward_backward import forward_backward as forward_backward
     from .accounting.ledger import Ledger as Ledger
     from .accounting.schedules import Schedule as Schedule
-    from .analysis.audit import exact_loss as exact_loss
     from .analysis.planning import Purpose as Purpose
     from .analysis.planning import plan_release as plan_release
     from .mechanisms.histogram import LaplaceHistogram as LaplaceHistogram
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from .models.markov_chain import MarkovChain as MarkovChain
     from .models.periodic import PeriodicChain as PeriodicChain
     from .models.serialisation import belief_from_dict as belief_from_dict
+    from .papers.audit import exact_loss as exact_loss
     from .quilts.calibration import Calibration as Calibration
     from .quilts.calibration import mqm_approx as mqm_approx
     from .quilts.calibration import mqm_exact as mqm_exact

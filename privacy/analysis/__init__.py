@@ -5,10 +5,6 @@
 ``planning``
     what a release will be worth; for a purpose the mechanisms side by side, errors over windows and groups, the
     epsilon for an error, odds
-``baselines``
-    group privacy, per-entry privacy, weak correlation
-``audit``
-    the loss of a small chain by enumeration
 """
 
 from __future__ import annotations
@@ -18,15 +14,9 @@ from typing import TYPE_CHECKING
 from ...schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from .audit import AuditRelease as AuditRelease
-    from .audit import ExactLoss as ExactLoss
-    from .audit import exact_loss as exact_loss
-    from .baselines import OutsideDomain as OutsideDomain
-    from .baselines import entry_dp as entry_dp
-    from .baselines import gk16 as gk16
-    from .baselines import gk16_influence as gk16_influence
-    from .baselines import group_dp as group_dp
     from .methods import METHODS as METHODS
+    from .methods import entry_dp as entry_dp
+    from .methods import group_dp as group_dp
     from .planning import Odds as Odds
     from .planning import Purpose as Purpose
     from .planning import Utility as Utility

@@ -24,7 +24,8 @@ from ..models.belief import Belief
 from ..models.classes import everywhere, starts_stationary
 from ..models.markov_chain import ChainError
 from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
-from .baselines import entry_dp, gk16, group_dp
+from ..quilts.influence import Quilt
+from ..validation import a_slot, accepted_loss
 
 #: What turns a belief, an epsilon and the slots of a window, None for an endless stream, into noise.
 Calibrator: TypeAlias = Callable[..., Calibration]
@@ -91,6 +92,44 @@ class Method:
         return whole if endless.sigma > whole.sigma else replace(endless, length=length)
 
 
+def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
+    """Group privacy: sigma = length / epsilon, as at worst all slots of a window change together.
+
+    It holds for every belief, whatever happens inside the chain. Of independent chains the longest decides.
+
+    Args:
+        belief: Not looked at.
+        epsilon: Target, finite and at least 2^-46.
+        length: Slots of the window.
+
+    Raises:
+        ValueError: There is no window: an endless stream has no bound.
+    """
+    target, slots = accepted_loss(epsilon), _slots(length)
+    return _without_quilt(target, slots / target, slots, "group-dp", "any dependence within a chain of slots")
+
+
+def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
+    """Differential privacy of single entries: sigma = 1 / epsilon.
+
+    It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
+    slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
+    """
+    target = accepted_loss(epsilon)
+    note = "does not protect correlated slots: true only if all slots are independent of each other"
+    return _without_quilt(target, 1 / target, length, "entry-dp", note)
+
+
+def _slots(length: int | None) -> int:
+    if length is None:
+        raise ValueError("group privacy has no bound for an endless stream: use the guarantee window")
+    return a_slot("length", length, "give the slots of a window", least=1)
+
+
+def _without_quilt(epsilon: float, sigma: float, length: int | None, method: str, note: str) -> Calibration:
+    return Calibration(epsilon, sigma, Quilt(None, None), None, 0.0, length, method, None, (note,))
+
+
 def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
     """`mqm_approx` with the spectral bound."""
     return mqm_approx(belief, epsilon, length, bound="spectral")
@@ -145,7 +184,6 @@ def _table() -> tuple[Method, ...]:
         by_chains(pairwise, noise=one_each),
         directions,
         grouped,
-        by_chains(gk16, noise="from the norm of an influence matrix", endless=False, in_settings=False),
         single,
     )
 

@@ -1,5 +1,7 @@
-"""What the sources have and no job calls: joint laws, networks, other mechanisms, curves, close adversaries.
+"""What the sources have and no job calls: the audit, joint laws, networks, other mechanisms, curves, adversaries.
 
+``audit``
+    the loss of a small chain by enumeration, from the definition ([SWC17] Definition 2.1)
 ``joint``
     any small table, in exact fractions
 ``networks``
@@ -10,6 +12,8 @@
     the exponential mechanism ([BHGKM])
 ``curves``
     influence curves a(b) of chains and of Gaussian series ([BHGKM] section 5)
+``weak_correlation``
+    noise by an influence matrix ([GK16])
 ``adversaries``
     the loss to somebody who believes something near the class ([SWC17] section 2.4)
 """
@@ -23,6 +27,9 @@ from ...schemas.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .adversaries import adversary_divergence as adversary_divergence
     from .adversaries import adversary_epsilon as adversary_epsilon
+    from .audit import AuditRelease as AuditRelease
+    from .audit import ExactLoss as ExactLoss
+    from .audit import exact_loss as exact_loss
     from .curves import InfluenceCurve as InfluenceCurve
     from .curves import binary_curve as binary_curve
     from .curves import gaussian_curve as gaussian_curve
@@ -40,5 +47,8 @@ if TYPE_CHECKING:
     from .wasserstein import wasserstein_infinity as wasserstein_infinity
     from .wasserstein import wasserstein_of_count as wasserstein_of_count
     from .wasserstein import wasserstein_of_table as wasserstein_of_table
+    from .weak_correlation import OutsideDomain as OutsideDomain
+    from .weak_correlation import gk16 as gk16
+    from .weak_correlation import gk16_influence as gk16_influence
 else:
     __getattr__, __dir__, __all__ = lazy_imports(__name__)

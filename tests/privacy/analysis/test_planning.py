@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
 from quiltstream.privacy.accounting.lower_bounds import least_loss, lower_bound
 from quiltstream.privacy.analysis import Odds, Purpose, analyse_utility, plan_release, smallest_epsilon, smallest_window
-from quiltstream.privacy.analysis.audit import AuditRelease
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, error_tables, per_window
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
 from quiltstream.privacy.models import AnyInitial, BinaryInterval, ChainError, DobrushinBounds
+from quiltstream.privacy.papers.audit import AuditRelease
 
 from ...depth import examples
 

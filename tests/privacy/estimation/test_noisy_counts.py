@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import Ledger, MarkovChain
-from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
 from quiltstream.privacy.estimation.confidence import SENSITIVITY, confidence_class, noise_half_width, noisy_class
+from quiltstream.privacy.papers.audit import AuditRelease, exact_loss
 
 from ...depth import examples
 

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from quiltstream.privacy import MarkovChain, exact_loss
-from quiltstream.privacy.analysis import AuditRelease
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
+from quiltstream.privacy.papers import AuditRelease
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
@@ -80,7 +80,7 @@ class Rows:
         """Families of what an attacker sees: the secret of runs, and numbers of which there are few.
 
         A count outside of 0 to the slots of a window tells what the nearest of these tells, so rows are cut to them
-        (``privacy/analysis/audit``). The sum of attempts has fewer values, so that fewer runs show what two draws of a
+        (``privacy/papers/audit``). The sum of attempts has fewer values, so that fewer runs show what two draws of a
         window tell. The difference of a series' windows shows noise that they share. Of every second series of a block
         the attacker knows the readings, hence its noise, and takes that off the row before it.
         """

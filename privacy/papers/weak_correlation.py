@@ -1,59 +1,27 @@
-"""What other methods need: group privacy, per-entry privacy, and weak correlation by an influence matrix.
+"""Noise for weakly correlated slots, by an influence matrix ([GK16]): a method to compare the quilts with.
 
-They are here to be compared with the quilt mechanisms. Each says in ``assumptions`` what its number rests on.
-
->>> anything = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
->>> group_dp(anything, epsilon=1.0, length=100).sigma, entry_dp(anything, epsilon=1.0).sigma
-(100.0, 1.0)
+>>> round(gk16(MarkovChain([[0.6, 0.4], [0.4, 0.6]]), epsilon=1.0, length=100).sigma, 4)
+1.6992
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from ..models.classes import stated_chains
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain, check_chain
+from ..models.classes import FiniteClass, stated_chains
+from ..models.markov_chain import FloatArray, MarkovChain, check_chain
 from ..quilts.calibration import Calibration
 from ..quilts.influence import Quilt
-from ..validation import PrivacyError, a_slot, accepted_loss
+from ..validation import PrivacyError, accepted_loss, whole
 
 
 class OutsideDomain(PrivacyError):  # noqa: N818 - the name says what is wrong
     """A belief to which a theorem does not apply."""
 
 
-def group_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - holds for all
-    """Group privacy: sigma = length / epsilon, as at worst all slots of a window change together.
-
-    It holds for every belief, whatever happens inside the chain. Of independent chains the longest decides.
-
-    Args:
-        belief: Not looked at.
-        epsilon: Target, finite and at least 2^-46.
-        length: Slots of the window.
-
-    Raises:
-        ValueError: There is no window: an endless stream has no bound.
-    """
-    target, slots = accepted_loss(epsilon), _window("group privacy", length)
-    return _without_quilt(target, slots / target, slots, "group-dp", "any dependence within a chain of slots")
-
-
-def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calibration:  # noqa: ARG001 - reads nothing
-    """Differential privacy of single entries: sigma = 1 / epsilon.
-
-    It does not protect correlated slots: what one slot hides, its neighbours tell. It bounds the loss only where all
-    slots are independent, and is here to show what a claim of "epsilon" without a belief about correlation means.
-    """
-    target = accepted_loss(epsilon)
-    note = "does not protect correlated slots: true only if all slots are independent of each other"
-    return _without_quilt(target, 1 / target, length, "entry-dp", note)
-
-
-def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
+def gk16(belief: MarkovChain | FiniteClass, epsilon: float, length: int) -> Calibration:
     """Noise for weakly correlated slots, by an influence matrix ([GK16]).
 
     [GK16] is Ghosh and Kleinberg, "Inferential Privacy Guarantees for Differentially Private Mechanisms" (2016).
@@ -90,16 +58,13 @@ def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
         length: Slots of the window, at most 20,000.
 
     Raises:
-        ChainError: If the belief is no chain or class of chains, or a chain is meant to be stationary and is reducible.
+        ChainError: If a chain is meant to be stationary and is reducible.
         OutsideDomain: If the spectral norm of a member's influence matrix is not below 1.
-        ValueError: There is no window, or it is too long.
+        TypeError: If the belief is no chain or class of chains.
+        ValueError: The window is too long.
     """
-    try:
-        chains = stated_chains(belief, "an influence matrix")
-    except TypeError as error:
-        # a method that does not read a belief is no wrong type: a comparison shows it with its reason
-        raise ChainError(str(error)) from None
-    target, slots = accepted_loss(epsilon), _window("an influence matrix", length)
+    chains = stated_chains(belief, "an influence matrix")
+    target, slots = accepted_loss(epsilon), _window(length)
     worst, norm = 0.0, 0.0
     for member, chain in enumerate(chains):
         before, after = _neighbours(chain, slots)
@@ -114,7 +79,7 @@ def gk16(belief: Any, epsilon: float, length: int | None = None) -> Calibration:
         worst = max(worst, _largest_sum(before, after))
     stated = "the chain is as stated (every influence is taken from it)"
     below = f"the spectral norm of the influence matrix is {norm:.6g}, below 1"
-    return _without_quilt(target, worst / target, slots, "gk16", stated, below)
+    return Calibration(target, worst / target, Quilt(None, None), None, 0.0, slots, "gk16", None, (stated, below))
 
 
 def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
@@ -124,24 +89,17 @@ def gk16_influence(chain: MarkovChain, length: int) -> FloatArray:
         ChainError: If the chain is meant to be stationary and is reducible.
     """
     check_chain("chain", chain)
-    before, after = _neighbours(chain, _window("an influence matrix", length))
+    before, after = _neighbours(chain, _window(length))
     return np.diag(before[1:], -1) + np.diag(after[:-1], 1)
 
 
-def _without_quilt(epsilon: float, sigma: float, length: int | None, method: str, *assumptions: str) -> Calibration:
-    return Calibration(epsilon, sigma, Quilt(None, None), None, 0.0, length, method, None, assumptions)
-
-
-def _window(what: str, length: int | None) -> int:
-    if length is None:
-        raise ValueError(f"{what} has no bound for an endless stream: use the guarantee window")
-    return a_slot("length", length, "give the slots of a window", least=1)
+def _window(length: int) -> int:
+    # the spectral norm of more takes long
+    return whole("length", length, "give the slots of a window", least=1, most=20_000)
 
 
 def _neighbours(chain: MarkovChain, length: int) -> tuple[FloatArray, FloatArray]:
     """The influence on every slot of the slot before it and of the slot after it; 0 where there is none."""
-    if length > 20_000:  # noqa: PLR2004 - the spectral norm of more takes long
-        raise ValueError(f"length is {length}, but at most 20000 slots are tried: give a shorter window")
     before, after = np.zeros(length), np.zeros(length)
     start = chain.stationary if chain.initial is None else chain.initial
     possible = start > 0

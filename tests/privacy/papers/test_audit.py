@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, Ledger, MarkovChain, MixingBounds
-from quiltstream.privacy.analysis.audit import AuditRelease, exact_loss
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief
 from quiltstream.privacy.models.classes import AnyInitial, BinaryInterval
+from quiltstream.privacy.papers.audit import AuditRelease, exact_loss
 
 from ...depth import examples
 from .. import audit_truth
