@@ -33,7 +33,6 @@ class Published:
     totals: Ints  # cells counted, int64, shape (n,)
     members: Ints  # series that each key sums over, int64, shape (n,)
     draws: int  # draws of noise in each count at most: the windows of the stretch times the classes of slots
-    slots: int  # slots in the windows
 
 
 def published_between(store: Store, held: Registration, stretch: Window) -> Published | None:
@@ -78,7 +77,6 @@ def published_between(store: Store, held: Registration, stretch: Window) -> Publ
         totals=np.array([sum(row[1] for row in rows) for rows in whole], dtype=np.int64),
         members=np.array([rows[0][2] for rows in whole], dtype=np.int64),
         draws=len(windows) * classes,
-        slots=sum(map(len, windows)),
     )
 
 
@@ -150,7 +148,6 @@ def _judged(store: Store, held: Registration, stretch: Window, number: int) -> D
             held.query.scale,
             found.totals,
             members=found.members,
-            slots=found.slots,
             windows=found.draws,
             before=stretch.start - (held.query.schedule.first if since is None else since),
             alpha=_ALPHA / (number * (number + 1)),  # of all looks for ever together it is _ALPHA

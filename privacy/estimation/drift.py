@@ -1,9 +1,10 @@
 """Drift of released histograms: whether they contradict the belief in force.
 
 >>> import numpy as np
+>>> from quiltstream.privacy.models.markov_chain import MarkovChain
 >>> belief = MarkovChain([[0.9, 0.1], [0.4, 0.6]])
 >>> rows = np.array([[8050, 2031], [7990, 2071]])  # two feeders of 30 homes, a week of half-hours each
->>> week = {"totals": np.array([10080, 10080]), "members": np.array([30, 30]), "slots": 336, "alpha": 1e-3}
+>>> week = {"totals": np.array([10080, 10080]), "members": np.array([30, 30]), "alpha": 1e-3}
 >>> drift_test(belief, rows, Fraction(87), **week).drifted
 False
 >>> found = drift_test(belief, rows - [[900, -900]], Fraction(87), **week)
@@ -34,9 +35,6 @@ most c(t) exp(t (X - d)), so P(X + Z_1 + ... + Z_n >= d) <= c(t) E exp(t Z)^(n -
 t = 1 / scale. Totals are public, and so the noise may be conditioned on sum zero; c(t) = 1 holds for either law:
 `noise_log_tails`.
 
-*One chain, every slot counted.* Write f for the indicator of y and E for the diagonal matrix exp(t f). Then
-E_q exp(t N) = q (E P)^(L - 1) E 1 for the number N of the first L slots in y, exactly: `chain_log_moments`.
-
 *Any chain that contracts, any slots.* Let P contract mean-zero functions by rho in L2(pi), ||P h|| <= rho ||h||, and
 let p = pi(y). Any fixed set of n slots, with or without gaps, has
 
@@ -60,13 +58,6 @@ bound of the gap and one of p are enough: `log_growth`.
 U = rho^s (1 / pi_min - 1)^(1/2), and in place of the first ||D 1|| <= g^(1/2) there is
 ||D w|| <= g^(1/2) + max(1, e^(t/2)) U. That is a further factor of 1 + max(1, e^(t/2)) U / g^(1/2) a series:
 `log_start`.
-
->>> two = MarkovChain([[0.9, 0.1], [0.1, 0.9]])
->>> exact = chain_log_moments(two, 0, np.array([0.1]), slots=48)
->>> bool(exact[0] <= 48 * log_growth(0.5, two.rho, np.array([0.1]))[0])
-True
->>> count_variance(two, 48).round(1).tolist()
-[98.0, 98.0]
 """
 
 from __future__ import annotations
@@ -81,7 +72,7 @@ from numpy.typing import NDArray
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
 from ..models.classes import mixing_bounds, starts_stationary
-from ..models.markov_chain import ChainError, FloatArray, MarkovChain
+from ..models.markov_chain import ChainError, FloatArray
 from ..models.serialisation import check_belief
 from ..validation import a_slot, as_array, number, whole
 
@@ -140,75 +131,6 @@ def log_start(growth: FloatArray, excess: float, t: FloatArray) -> FloatArray:
     return np.log1p(excess * np.exp(np.maximum(t, 0) / 2 - growth / 2))
 
 
-def chain_log_moments(
-    chain: MarkovChain, state: int, t: FloatArray, *, slots: int, before: int | None = None
-) -> FloatArray:
-    """Logarithm of E exp(t N), N the number of ``slots`` adjacent slots in a state; exact up to rounding.
-
-    Args:
-        chain: P; its initial distribution is not used.
-        state: y.
-        t: Exponents, shape (m,).
-        slots: L, at least 1.
-        before: None for the stationary start; else the worst start, this many slots before the first that counts.
-
-    Returns:
-        Shape (m,).
-
-    Raises:
-        ChainError: A stationary start is asked for and the chain is reducible.
-    """
-    k = chain.states
-    tilt = np.ones((len(t), k))
-    tilt[:, state] = np.exp(t)
-    found, logs = _applied(tilt[:, :, np.newaxis] * chain.transition, slots - 1, tilt)
-    if before is None:
-        return np.log(found @ chain.stationary) + logs
-    # nothing is tilted before the first slot, so the power is stochastic
-    return np.log((found @ np.linalg.matrix_power(chain.transition, before).T).max(axis=1)) + logs
-
-
-def count_variance(chain: MarkovChain, slots: int) -> FloatArray:
-    """Variance of the number of ``slots`` adjacent slots in each state, from a stationary start; shape (k,).
-
-    With Q = P - 1 pi it is pi(y) (2 T(y, y) - L (1 + pi(y))), T = sum of (L - j) Q^j over j < L. Divided by L it tends
-    to pi(y) (2 Z(y, y) - 1 - pi(y)), where Z = (I - Q)^-1 is the fundamental matrix (Kemeny and Snell 1960). T is
-    summed by doubling, which asks for no inverse and no long history.
-    """
-    weights, k = chain.stationary, chain.states
-    step, one = chain.transition - weights, np.eye(k)
-    # of the first a powers: their sum S, the sum T of the sums, and the power a itself
-    length, sums, twice, power = 0, np.zeros((k, k)), np.zeros((k, k)), one
-    for bit in f"{slots:b}":
-        twice = twice + length * sums + power @ twice
-        sums = sums + power @ sums
-        power = power @ power
-        length *= 2
-        if bit == "1":
-            sums = sums + power
-            twice = twice + sums
-            power = power @ step
-            length += 1
-    return np.maximum(0.0, weights * (2 * np.diag(twice) - slots * (1 + weights)))
-
-
-def _applied(step: FloatArray, times: int, start: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Non-negative matrices, shape (m, k, k), applied to vectors (m, k) again and again: values and logs of scales."""
-    found, logs, power, scale = start, np.zeros(len(start)), step, np.zeros(len(start))
-    while times:
-        if times & 1:
-            found = np.einsum("mij,mj->mi", power, found)
-            logs = logs + scale
-            largest = found.max(axis=1)
-            found, logs = found / largest[:, np.newaxis], logs + np.log(largest)
-        times >>= 1
-        if times:
-            power, scale = power @ power, 2 * scale
-            largest = power.max(axis=(1, 2))
-            power, scale = power / largest[:, np.newaxis, np.newaxis], scale + np.log(largest)
-    return found, logs
-
-
 @dataclass(frozen=True, slots=True)
 class Drift:
     """The outcome of one look."""
@@ -230,7 +152,6 @@ def drift_test(
     totals: Ints,
     *,
     members: Ints,
-    slots: int,
     windows: int = 1,
     before: int = 0,
     alpha: float,
@@ -241,14 +162,12 @@ def drift_test(
     row is the sum of its releases. No series is in two rows.
 
     Args:
-        belief: The belief in force. A chain and lists of chains are judged by their own autocorrelation where all slots
-            of a row are counted, and by pi and rho where some are missing; `MixingBounds` only by whether a state is
-            rarer than pi_min, `BinaryInterval` by the ends of its stationary shares.
+        belief: The belief in force. It is judged by the ends of the stationary shares of its chains and by its gap;
+            `MixingBounds` only by whether a state is rarer than pi_min.
         counts: Released counts, int64, shape (n, k).
         scale: Exact scale of the noise of one release.
         totals: Public number of cells that each row counts, shape (n,).
         members: Series summed in each row, shape (n,).
-        slots: Slots of the period.
         windows: Releases that each row is the sum of.
         before: Slots for which every series has run before the period, at least. Only beliefs without a stationary
             start use it: with 0 the worst start must be reckoned with, and small drifts of few slots are not seen.
@@ -259,28 +178,47 @@ def drift_test(
     """
     if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
         raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
-    looked = _look_at(counts, scale, totals, members, slots, windows)
+    released, cells, series = as_array("counts", counts), as_array("totals", totals), as_array("members", members)
+    if released.dtype != np.int64 or released.ndim != 2 or not released.shape[1]:  # noqa: PLR2004 - rows and states
+        raise ValueError(f"counts: the shape is {released.shape}, and must be (rows, states) of int64")
+    for name, values in (("totals", cells), ("members", series)):
+        if values.shape != released.shape[:1] or values.dtype.kind not in "iu" or (values < 0).any():
+            raise ValueError(f"{name}: they must be {len(released)} whole numbers, none negative: one for each row")
+    draws = len(released) * a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
+    states, total = released.shape[1], int(cells.sum())
     try:
-        null = _hypothesis(belief, looked.states, whole("before", before, "give the slots before it", least=0))
+        low, high, rho, excess = _believed(belief, states, whole("before", before, "give the slots", least=0))
     except ChainError as error:
         return _unjudged(str(error))
-    if looked.cells <= 0:
+    if total == 0:
         return _unjudged("no cell was counted")
-    if null.rho >= 1 and null.loose(looked)[0]:
-        return _unjudged(
-            "cells are missing, or the belief is a class, and P P* may be reducible: rho is 1, and bounds nothing"
-        )
-    shares = looked.sums / looked.cells
-    expected = np.clip(shares, null.low, null.high)
-    distance = looked.sums - expected * looked.cells
-    variance = null.variance(looked, expected)
+    if rho >= 1:
+        return _unjudged("P P* may be reducible: rho is 1, and bounds nothing")
+    sums = released.sum(axis=0, dtype=np.float64)
+    shares = sums / total
+    expected = np.clip(shares, low, high)
+    distance = sums - expected * total
+    # at most, with a stationary start
+    variance = total * expected * (1 - expected) * (1 + rho) / (1 - rho) + draws * DiscreteLaplace(scale).std ** 2
     z = distance / np.sqrt(variance)
-    # log(1 / p) of each state's own side; what is nearer than two standard deviations decides nothing, and is not tried
-    evidence = np.zeros(looked.states)
-    for state in np.flatnonzero(np.abs(z) >= 2).tolist():  # noqa: PLR2004 - said above
-        evidence[state] = _evidence(null, looked, state, *(float(one[state]) for one in (expected, distance, variance)))
-    state = max(range(looked.states), key=lambda one: (evidence[one], abs(z[one]), -one))
-    drifted = bool(evidence[state] >= math.log(2 * looked.states / alpha))
+
+    def evidence(state: int) -> float:
+        """log(1 / p) of a state's own side by Chernoff's bound, the best of some exponents; each of them is valid."""
+        share, rate = float(expected[state]), 1 / float(scale)
+        near = abs(distance[state]) / variance[state] * np.geomspace(0.05, 3, 30)
+        tilts = np.append(near, rate * (1 - np.geomspace(1e-3, 0.9, 12)))
+        most = rate if draws == 1 else 0.999 * rate  # only one draw bears the end of the range
+        # exponents beyond 50 decide nothing and overflow
+        t = math.copysign(1, distance[state]) * np.minimum(np.append(tilts, most), min(most, 50.0))
+        growth = log_growth(share, rho, t)
+        # of a cell at least 0, by Jensen's inequality
+        moments = total * np.maximum(growth - t * share, 0) + int(series.sum()) * log_start(growth, excess, t)
+        return max(0.0, -float((moments + noise_log_tails(scale, t, draws) - t * distance[state]).min()))
+
+    # what is nearer than two standard deviations decides nothing, and is not tried
+    told = np.array([evidence(state) if abs(z[state]) >= 2 else 0.0 for state in range(states)])  # noqa: PLR2004
+    state = max(range(states), key=lambda one: (told[one], abs(z[one]), -one))
+    drifted = bool(told[state] >= math.log(2 * states / alpha))
     what = "is more" if z[state] > 0 else "is less"
     return Drift(
         judged=True,
@@ -294,92 +232,20 @@ def drift_test(
     )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Look:
-    """Released rows, summed: all slots of ``full`` series, and ``partial_cells`` cells of ``partial`` ones."""
-
-    sums: FloatArray
-    cells: int
-    scale: Fraction
-    draws: int
-    slots: int
-    full: int
-    partial: int
-    partial_cells: int
-
-    @property
-    def states(self) -> int:
-        return len(self.sums)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Hypothesis:
-    """What the belief says of counts: ends of the stationary shares, contraction, start, and its chains if any."""
-
-    low: FloatArray
-    high: FloatArray
-    rho: float
-    excess: float
-    before: int | None
-    chains: tuple[MarkovChain, ...] = ()
-
-    def variance(self, looked: _Look, share: FloatArray) -> FloatArray:
-        """Variance of sums less share times cells, shape (k,): an upper bound with a stationary start."""
-        slow = (1 + self.rho) / (1 - self.rho) if self.rho < 1 else math.inf
-        cells, _ = self.loose(looked)
-        sampled = cells * share * (1 - share) * slow if cells else np.zeros(looked.states)
-        if self.chains and looked.full:
-            each = [count_variance(chain, looked.slots) for chain in self.chains]
-            sampled = sampled + looked.full * np.max(each, axis=0)
-        return sampled + looked.draws * DiscreteLaplace(looked.scale).std ** 2
-
-    def log_moments(self, looked: _Look, state: int, t: FloatArray, share: float) -> FloatArray:
-        """Logarithm of E exp(t (count - share cells)), at most, for the worst chains; all exponents have one sign."""
-        found = np.zeros(len(t))
-        if self.chains and looked.full:
-            each = [chain_log_moments(chain, state, t, slots=looked.slots, before=self.before) for chain in self.chains]
-            found += looked.full * (np.max(each, axis=0) - t * share * looked.slots)
-        cells, series = self.loose(looked)
-        if cells:
-            # at least 0 by Jensen's inequality
-            growth = log_growth(share, self.rho, t)
-            found += cells * np.maximum(growth - t * share, 0) + series * log_start(growth, self.excess, t)
-        return found
-
-    def loose(self, looked: _Look) -> tuple[int, int]:
-        """Cells and series that are bounded through pi and rho."""
-        if self.chains:
-            return looked.partial_cells, looked.partial
-        return looked.partial_cells + looked.full * looked.slots, looked.partial + looked.full
-
-
-def _evidence(null: _Hypothesis, looked: _Look, state: int, share: float, distance: float, variance: float) -> float:
-    """log(1 / p) by Chernoff's bound, the best of some exponents; each of them is valid."""
-    rate = 1 / float(looked.scale)
-    near = abs(distance) / variance * np.geomspace(0.05, 3, 30)
-    t = np.append(near, rate * (1 - np.geomspace(1e-3, 0.9, 12)))
-    most = rate if looked.draws == 1 else 0.999 * rate  # only one draw bears the end of the range
-    # exponents beyond 50 decide nothing and overflow
-    t = math.copysign(1, distance) * np.minimum(np.append(t, most), min(most, 50.0))
-    noise = noise_log_tails(looked.scale, t, looked.draws)
-    return max(0.0, -float((null.log_moments(looked, state, t, share) + noise - t * distance).min()))
-
-
-def _hypothesis(belief: Belief, states: int, before: int) -> _Hypothesis:
+def _believed(belief: Belief, states: int, before: int) -> tuple[FloatArray, FloatArray, float, float]:
+    """Ends of the stationary shares of a belief's chains, rho, and the excess U of their start."""
     check_belief(belief)
     chains = () if belief.any_start else belief.members
     if not chains:
         found = mixing_bounds(belief)  # refuses what would divide by zero below
         if (shares := belief.stationary_range(states)) is not None:
             _same_states(len(shares[0]), states)
-            return _Hypothesis(*shares, found.rho, _excess(found.pi_min, found.rho, before), before)
+            return *shares, found.rho, _excess(found.pi_min, found.rho, before)
         chains = belief.members
     _same_states(chains[0].states, states)
     shares = np.array([chain.stationary for chain in chains])
     low, high, rho = shares.min(axis=0), shares.max(axis=0), max(chain.rho for chain in chains)
-    if starts_stationary(belief):
-        return _Hypothesis(low, high, rho, 0.0, None, chains)
-    return _Hypothesis(low, high, rho, _excess(float(low.min()), rho, before), before, chains)
+    return low, high, rho, 0.0 if starts_stationary(belief) else _excess(float(low.min()), rho, before)
 
 
 def _excess(pi_min: float, rho: float, before: int) -> float:
@@ -397,36 +263,5 @@ def _same_states(believed: int, released: int) -> None:
 
 def _unjudged(why: str) -> Drift:
     """The outcome where nothing can be said."""
-    return Drift(
-        judged=False, drifted=False, state=None, share=math.nan, expected=math.nan, reason=f"not judged: {why}"
-    )
-
-
-def _look_at(counts: Ints, scale: Fraction, totals: Ints, members: Ints, slots: int, windows: int) -> _Look:
-    """The rows, summed; or an error that names no number of them."""
-    released, totals, members = as_array("counts", counts), as_array("totals", totals), as_array("members", members)
-    DiscreteLaplace(scale)
-    length = a_slot("slots", slots, "give the slots of the period", least=1)
-    each = a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
-    rows = released.shape[:1]
-    if released.dtype != np.int64 or released.ndim != 2 or not released.shape[1]:  # noqa: PLR2004 - rows and states
-        raise ValueError(
-            f"counts: the shape is {released.shape}, and must be (rows, states) of int64: pass released counts"
-        )
-    for name, values in (("totals", totals), ("members", members)):
-        if values.shape != rows or values.dtype.kind not in "iu" or (values < 0).any():
-            raise ValueError(f"{name}: they must be {len(released)} whole numbers, none negative: one for each row")
-    most = members.astype(np.int64) * length
-    if (totals > most).any():
-        raise ValueError("totals: a row counts more cells than members times slots: give slots of the whole period")
-    full = totals == most
-    return _Look(
-        sums=released.sum(axis=0, dtype=np.float64),
-        cells=int(totals.sum()),
-        scale=scale,
-        draws=len(released) * each,
-        slots=length,
-        full=int(members[full].sum()),
-        partial=int(members[~full].sum()),
-        partial_cells=int(totals[~full].sum()),
-    )
+    nan = math.nan
+    return Drift(judged=False, drifted=False, state=None, share=nan, expected=nan, reason=f"not judged: {why}")
