@@ -106,6 +106,12 @@ def paragraph(console: Console, text: str) -> None:
         console.print(Text(" " * _INDENT + line), soft_wrap=True)
 
 
+def paragraphs(console: Console, texts: Iterable[str]) -> None:
+    """Print each of some texts as a paragraph."""
+    for text in texts:
+        paragraph(console, text)
+
+
 def _wrapped(text: str, width: int) -> list[str]:
     """A text in lines; a path or URL is never cut."""
     return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False)

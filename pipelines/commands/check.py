@@ -11,13 +11,14 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import starmap
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
 
 from ...schemas.readings import RejectReason
 from ...schemas.roster import Roster
@@ -29,9 +30,10 @@ from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import PayloadDecoder
 from ...transforms.readings.slots import Words, slot_readings, words_of
 from ...transforms.sources.files import FileTask, ReadReadings
-from ..console import facts, heading, listed, notes, paragraph, percent, plural, print_json, results, working
+from ..console import listed, paragraphs, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
+from ..forecast import Block, Line, Table
 from ..init.rhythm import COUNTER_RISES, most_frequent, rises_in
 from ..runners import read_source
 from .check_messages import messages_of_topics, schemas_of
@@ -46,60 +48,6 @@ _FILES = 1_000
 
 #: Share of the last window that readings may lack at its end.
 _ENDED = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Rows that are no readings for one reason."""
-
-    reason: str
-    rows: int  # how many there are
-    # the first of them, ``FILE:LINE``, or row of files without lines
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What is in the data of a job; for the operator only."""
-
-    files: int  # files that were read
-    readings: int  # rows that are readings
-    series: int  # distinct series among them
-    # instant of the earliest reading, of a counter as it stands in the data; ``None`` without readings
-    first: str | None
-    last: str | None  # instant of the latest
-    timezone: str  # zone of times without an offset
-    fewest: int  # fewest readings of a series
-    most: int  # most readings of a series
-    # most frequent distance between two readings of a series, microseconds; ``None`` if there are no two
-    step: int | None
-    rejected: tuple[Rejected, ...]  # the other rows, by reason
-    doubled: int  # readings in a cell that had one already
-    contradicting: int  # those of them whose value differs from that of the reading before in the cell
-    # series of many readings whose value rises and never falls, but for a counter that was cleared
-    never_fall: tuple[str, ...]
-    # other series whose usual value is hundreds of times that of the others, or a small part of it
-    apart: tuple[str, ...]
-    bins: dict[str, float]  # share of the readings in each bin
-    not_in_roster: int  # readings of series that the roster does not have
-    before: int  # readings before the first window
-    after: int  # readings after the last window
-    counts: int  # readings in a window of a series of the roster; those of one cell each count here
-    # share of the cells of the schedule that have a reading; ``None`` where schedule or roster is not given
-    filled: float | None
-    silent: tuple[str, ...]  # series of the roster without a reading that counts
-    last_counted: str | None  # of the readings that count
-    # windows that end after it, where the last of them lacks more than a tenth of its slots
-    unended: int
-    remarks: tuple[str, ...]  # what to look at
-    left_out: tuple[str, ...] = ()  # what matches the patterns and holds nothing, in a line
-    fell: dict[str, int] = field(default_factory=dict[str, int])  # how often each register that did fell
-    messages: int = 0  # the last messages of topics that were looked at; 0 where the source is files
-
-    @property
-    def code(self) -> ExitCode:
-        """The exit code: that of a run, which publishes nothing where no reading counts."""
-        return ExitCode.OK if self.counts or (self.messages and self.readings) else ExitCode.SOURCE
 
 
 @dataclass(frozen=True)
@@ -249,7 +197,7 @@ def _fell(held: Sequence[pa.RecordBatch]) -> dict[str, int]:
     return {name: int(falls[number]) for name, number in sorted(found.numbers.items()) if falls[number]}
 
 
-def check(settings: Settings) -> Checked:
+def check(settings: Settings) -> Table:
     """Look at the data of a job."""
     roster = read_roster(settings)
     only = None if settings.readings is None else settings.readings.series
@@ -257,28 +205,23 @@ def check(settings: Settings) -> Checked:
         roster = Roster.of([only.constant])
     group = settings.group_by if roster is None and isinstance(settings.group_by, str) else None
     words = words_of(settings.readings, settings.slots.of)
-    if settings.source is not None and settings.source.kafka is not None:
-        sample = TopicSample(settings, group)
-        data = gather(sample, settings.grid, words)
-        if words is None:
-            refuse_crowded_stamps(settings, data.series, data.times)
-        return replace(examine(settings, data, None), messages=len(sample.messages))
-    source = read_source(settings, group)
-    data = gather(source, settings.grid, words)
+    topics = settings.source is not None and settings.source.kafka is not None
+    sample = TopicSample(settings, group) if topics else None
+    data = gather(read_source(settings, group) if sample is None else sample, settings.grid, words)
     if words is None:
         refuse_crowded_stamps(settings, data.series, data.times)
-    return examine(settings, data, roster)
+    return examine(settings, data, None if topics else roster, 0 if sample is None else len(sample.messages))
 
 
-def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checked:
-    """What is to be said of readings."""
+def examine(settings: Settings, data: Gathered, roster: Roster | None, messages: int = 0) -> Table:
+    """What is to be said of readings, from files or from so many messages."""
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
     doubled = (np.diff(data.series) == 0) & (np.diff(slots) == 0)
-    known = None if roster is None else set(roster.series)
     inside = np.ones(len(slots), dtype=np.bool_)
-    if known is not None:
-        inside = np.array([name in known for name in data.names], dtype=np.bool_)[data.series] if len(slots) else inside
+    if roster is not None and len(slots):
+        known = set(roster.series)
+        inside = np.array([name in known for name in data.names], dtype=np.bool_)[data.series]
     first = schedule.first if schedule.start is not None else None
     stop = schedule.covered.stop if schedule.bounded else schedule.stop
     early = np.zeros(len(slots), dtype=np.bool_) if first is None else slots < first
@@ -295,40 +238,68 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None) -> Checke
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
     is_register = settings.readings is not None and settings.readings.register_ is not None
     counters = () if is_register or space.categories else tuple(_counters(data))
-    found = Checked(
-        files=data.files,
-        readings=len(slots),
+    rejects = sorted(data.rejects.items(), key=lambda item: (-item[1][0], item[0]))
+    found = SimpleNamespace(
+        files=data.files,  # that were read
+        readings=len(slots),  # rows that are readings
         series=len(data.names),
+        # instants of the earliest and the latest reading, of a counter as it stands in the data; None without readings
         first=None if data.span is None else format_instant(data.span[0]),
         last=None if data.span is None else format_instant(data.span[1]),
         timezone=settings.slots.timezone,
-        fewest=int(numbers.min()),
+        fewest=int(numbers.min()),  # readings of a series
         most=int(numbers.max()),
-        step=most_frequent(data.steps()),
-        rejected=tuple(
-            Rejected(one.value, rows, tuple(places))
-            for one, (rows, places) in sorted(data.rejects.items(), key=lambda item: (-item[1][0], item[0]))
-        ),
-        doubled=int(doubled.sum()),
-        contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),
-        never_fall=counters,
+        step=most_frequent(data.steps()),  # microseconds, most frequent between two readings of a series
+        # the other rows, by reason, with the first places: ``FILE:LINE``, or row of files without lines
+        rejected=[{"reason": one.value, "rows": rows, "places": list(places)} for one, (rows, places) in rejects],
+        doubled=int(doubled.sum()),  # readings in a cell that had one already
+        contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),  # those of another value
+        never_fall=counters,  # series whose value rises and never falls, but for a counter that was cleared
+        # other series whose usual value is hundreds of times that of the others, or a small part of it
         apart=() if space.categories else tuple(_apart(data, frozenset(counters))),
-        bins=dict(zip(space.labels, shares.tolist(), strict=False)),
-        not_in_roster=int((~inside).sum()),
-        before=int((inside & early).sum()),
-        after=int((inside & late).sum()),
-        counts=int(counted.sum()),
+        bins=dict(zip(space.labels, shares.tolist(), strict=False)),  # share of the readings in each
+        not_in_roster=int((~inside).sum()),  # readings of series that the roster does not have
+        before=int((inside & early).sum()),  # readings before the first window
+        after=int((inside & late).sum()),  # and after the last
+        counts=int(counted.sum()),  # readings in a window of a series of the roster
+        # share of the cells of the schedule that have a reading; None where schedule or roster is not given
         filled=filled,
         silent=() if roster is None else tuple(name for name in roster.series if name not in heard),
         last_counted=None if latest is None else format_instant(int(data.times[counted].max())),
-        unended=0 if latest is None else _unended(schedule, latest),
-        remarks=(),
-        left_out=data.left_out,
-        fell=data.fell,
+        unended=0 if latest is None else _unended(schedule, latest),  # windows that end after it
+        left_out=data.left_out,  # what matches the patterns and holds nothing
+        fell=data.fell,  # how often each register that did fell
+        messages=messages,  # that were looked at
     )
     # a sample of topics has no files, and nothing of it counts in a window
     counts = of_counts(found, settings, data, roster) if data.files else ()
-    return replace(found, remarks=(*of_values(found, settings, data), *counts))
+    remarks = (*of_values(found, settings, data), *counts)
+    where = f"the last {plural(messages, 'message')}" if messages else plural(found.files, "file")
+    cells_filled = "" if found.filled is None else f"; {found.filled:.1%} of the cells have one"
+    said: list[tuple[str, str]] = [
+        ("readings", f"{found.readings:,} in {where}, of {found.series:,} series"),
+        *(("left out", line) for line in found.left_out),
+        ("span", _on_clock(found.timezone, found.first, found.last)),
+        ("zone", f"times without an offset are read in {found.timezone}"),
+        ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
+        ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
+        ("in a bin", ", ".join(f"{label}: {percent(share)}" for label, share in found.bins.items())),
+        ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
+        ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
+                    "roster"),
+        ("counts", f"{plural(found.counts, 'reading')}{cells_filled}"),
+        *(("rejected", f"{rows:,}: {one.text} ({', '.join(places)}{' and others' if rows > len(places) else ''})")
+          for one, (rows, places) in rejects[:_REASONS]),
+        *([] if rejects else [("rejected", "none")]),
+    ]  # fmt: skip
+    end = "Nothing was charged or published, and no ledger was opened."
+    return Table(
+        "For the operator only, not to be published: exact statistics of the data",
+        (*starmap(Line, vars(found).items()), *(Line(label=label, text=text) for label, text in said)),
+        (Block("remarks", "Look at this", remarks, remarks), Block("", "", (end,), (end,), paragraphs)),
+        ExitCode.OK if found.counts or (messages and found.readings) else ExitCode.SOURCE,
+        0,
+    )
 
 
 def _unended(schedule: Schedule, latest: int) -> int:
@@ -370,9 +341,9 @@ def check_file(path: Path, *, as_json: bool) -> int:
     with working(f"reading what {path.name} names"):
         found = check(settings)
     if as_json:
-        print_json(asdict(found))
+        print_json(found.to_dict())
     else:
-        show(results(), found)
+        found.show(results(), every=True)
     return found.code
 
 
@@ -384,31 +355,3 @@ def _on_clock(zone: str, first: str | None, last: str | None) -> str:
         instants = (dt.datetime.fromisoformat(one) for one in (first, last))
         first, last = (instant.astimezone(time_zone(zone)).isoformat() for instant in instants)
     return f"{first} to {last}"
-
-
-def show(console: Console, found: Checked) -> None:
-    """Print what was found."""
-    heading(console, "For the operator only, not to be published: exact statistics of the data")
-    where = f"the last {plural(found.messages, 'message')}" if found.messages else plural(found.files, "file")
-    rows: list[tuple[str, Any]] = [
-        ("readings", f"{found.readings:,} in {where}, of {found.series:,} series"),
-        *(("left out", line) for line in found.left_out),
-        ("span", _on_clock(found.timezone, found.first, found.last)),
-        ("zone", f"times without an offset are read in {found.timezone}"),
-        ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
-        ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
-        ("in a bin", ", ".join(f"{label}: {percent(share)}" for label, share in found.bins.items())),
-        ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
-        ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
-                    "roster"),
-        ("counts", f"{plural(found.counts, 'reading')}"
-                   + ("" if found.filled is None else f"; {found.filled:.1%} of the cells have one")),
-    ]  # fmt: skip
-    for one in found.rejected[:_REASONS]:
-        places = ", ".join(one.places) + (" and others" if one.rows > len(one.places) else "")
-        rows.append(("rejected", f"{one.rows:,}: {RejectReason(one.reason).text} ({places})"))
-    facts(console, rows if found.rejected else [*rows, ("rejected", "none")])
-    if found.remarks:
-        heading(console, "Look at this")
-        notes(console, found.remarks)
-    paragraph(console, "Nothing was charged or published, and no ledger was opened.")

@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..console import listed, percent, plural
 from ..init.rhythm import clock_changes, is_doubled, local_times, most_frequent, usual_step
 
 if TYPE_CHECKING:
-    from .check import Checked, Gathered
+    from .check import Gathered
 
 #: A series, or a file, whose usual value is so many times that of the others is most likely in another unit; and the
 #: factor between usual units.
@@ -54,7 +55,7 @@ _CROWDED = 0.99
 _SHOWN = 3
 
 
-def of_values(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+def of_values(found: SimpleNamespace, settings: Settings, data: Gathered) -> Iterator[str]:
     """What to look at in the values and times: counters, units, edges, steps."""
     if found.never_fall:
         yield (
@@ -92,7 +93,7 @@ def _of_files(data: Gathered) -> Iterator[str]:
         )
 
 
-def _of_bins(found: Checked, settings: Settings, data: Gathered) -> Iterator[str]:
+def _of_bins(found: SimpleNamespace, settings: Settings, data: Gathered) -> Iterator[str]:
     """Bins that have no reading, or nearly all, but for the values of a counter, which are beyond the edges."""
     if not found.readings or found.never_fall:
         return
@@ -180,7 +181,7 @@ def _alike(names: Sequence[str]) -> int:
     return sum(count for count in forms.values() if count > 1)
 
 
-def of_counts(found: Checked, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
+def of_counts(found: SimpleNamespace, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
     if count := _alike([*data.names, *([] if roster is None else roster.series)]):
         yield (

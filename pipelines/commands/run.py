@@ -31,7 +31,7 @@ from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
-from ..console import plural, print_json, results, working
+from ..console import paragraphs, plural, print_json, results, working
 from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
 from ..estimation import estimated_plan
@@ -297,7 +297,7 @@ def summary_of(
             Line("operator_only", (operator or {}) | beside if beside else operator),
         ),
         (
-            Block("", "", of_it, of_it),
+            Block("", "", of_it, of_it, paragraphs),
             Block("cautions", "Look at this", to_see, to_see),
             Block("", OPERATOR, (*shown, *_totals(operator)), shown),
             assumptions(plan, "What this rests on"),
