@@ -103,7 +103,7 @@ resolve_images() {
     "apache-beam[gcp]==$(argument $dataflow/Dockerfile BEAM_VERSION)" --requirement $dataflow/requirements.txt
   # the words of the Dockerfile, behind its own constraints
   PIP_CONSTRAINT=$PWD/$lower "$VENV/bin/pip" install --dry-run --ignore-installed \
-    "apache-beam==$(argument $flink BEAM_VERSION)" '.[formats,kafka,messages,mqtt,postgres]'
+    "apache-beam==$(argument $flink BEAM_VERSION)" '.[formats,kafka,messages,metrics,mqtt,postgres]'
   PIP_CONSTRAINT=$PWD/$UPPER "$VENV/bin/pip" install --dry-run --ignore-installed ".[$extras]"
   touch "$mark"
   echo "what the images install can be resolved"

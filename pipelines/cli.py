@@ -247,11 +247,7 @@ def demo(out: Path, *, every: bool) -> None:
 @click.option("--servers", metavar="HOST:PORT", help="Its brokers.")
 @click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Option of librdkafka; repeat it.")
 @click.option("--registry", metavar="URL", help="The schema registry of Avro messages.")
-@click.option("--from-mqtt", metavar="FILTER", help="Look at what an MQTT broker sends.")
-@click.option("--broker", metavar="HOST:PORT", help="The MQTT broker; mqtts:// with TLS.")
-@click.option("--gateway", type=PATH, help="Settings of a gateway, for --broker.")
 @click.option("--messages", type=click.IntRange(1, 1_000), default=200, metavar="N", help="Looked at, at most.")
-@click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, metavar="N", help="A look at MQTT, at most.")
 @click.option("--force", is_flag=True, help="Replace settings and roster that are there.")
 def init(**given: Any) -> None:
     r"""Write a commented settings file, and a roster, from a look at data.
@@ -261,7 +257,7 @@ def init(**given: Any) -> None:
     \b
     Examples:
       quiltstream init readings.csv --hold-out 0.5
-      quiltstream init --from-mqtt 'tele/#' --broker localhost:1883
+      quiltstream init --from-topic readings --servers localhost:9092
     """
     from .commands.init import Options, write_settings
 
@@ -409,7 +405,7 @@ main.add_command(ledger)
 @_SETTINGS
 @click.option("--check", is_flag=True, help="Say what the settings mean and what is missing; connect to nothing.")
 def gateway(settings: Path, *, check: bool) -> None:
-    r"""Take messages of an MQTT broker to Kafka or into files, and released rows back to the broker.
+    r"""Take messages of an MQTT broker to Kafka or into files.
 
     A message is acknowledged to the broker only when the next hop has it, so none is lost when the gateway ends in any
     way. The settings are a document of their own. It runs until SIGTERM or Ctrl-C, and needs the extra mqtt.
@@ -427,35 +423,6 @@ def gateway(settings: Path, *, check: bool) -> None:
         gateways.check(settings)
     else:
         raise SystemExit(gateways.run_gateway(settings))
-
-
-@main.command(short_help="Write a roster under the pseudonyms that a gateway makes.")
-@_SETTINGS
-@click.argument("roster", type=PATH)
-@click.option("-o", "--out", type=PATH, required=True, help="CSV file to write, for the settings of the job.")
-@click.option("--series", metavar="COLUMN", default="series", show_default=True, help="The roster's column of names.")
-@click.option(
-    "--part",
-    "parts",
-    metavar="NUMBER",
-    type=click.IntRange(min=1),
-    multiple=True,
-    help="For names put together from levels with slashes: a part that is a pseudonym, counted from 1. Repeat it.",
-)
-@click.option("--drop", metavar="COLUMN", multiple=True, help="Leave this column out. Repeat it.")
-def pseudonyms(settings: Path, roster: Path, *, out: Path, **choice: Any) -> None:
-    r"""Write a roster under the pseudonyms that a gateway makes, for a job that has no key.
-
-    SETTINGS are the gateway's, with forward.pseudonyms; run it where its key is. Other columns than the series stay as
-    they are: drop those that tell who a meter is. Neither a name nor the key is printed.
-
-    \b
-    Example:
-      quiltstream pseudonyms gateway.yaml roster.csv -o roster-pseudonyms.csv --drop address
-    """
-    from .gateway.pseudonyms import Choice, write_pseudonyms
-
-    write_pseudonyms(settings, roster, out, Choice(**choice))
 
 
 @main.command(name="plan", short_help="Say which window and group an error takes.")

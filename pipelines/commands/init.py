@@ -24,7 +24,7 @@ from ...schemas.settings.job import Settings, load_settings
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, plural, results
 from ..errors import CommandError, ExitCode, writing
-from ..init.brokers import from_mqtt, from_topic
+from ..init.brokers import from_topic
 from ..init.look import look_at
 from ..init.write import (
     SETTINGS_FILE,
@@ -39,9 +39,6 @@ from ..runners import read_source
 from .fit import USUAL, usual_cover
 from .schema import SCHEMA_FILE, is_schema_of_settings, schema_file
 
-#: The file of a gateway's settings.
-GATEWAY_FILE = "gateway.yaml"
-
 #: Kinds of characters that no comment of the settings can have: control characters, bytes that are not UTF-8, and line
 #: breaks.
 _NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -53,7 +50,7 @@ _OTHER_FOLDER = "write the settings into another folder, with -o OTHERFOLDER/set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line gives: one of ``data``, ``from_topic`` and ``from_mqtt``, and what says more of it."""
+    """What the command line gives: one of ``data`` and ``from_topic``, and what says more of it."""
 
     data: Path | None  # file, folder or pattern
     output: Path  # settings file to write
@@ -65,25 +62,23 @@ class Options:
     servers: str | None  # its brokers
     options: tuple[str, ...]  # of librdkafka: NAME=VALUE, a secret by its place as ``{env: KAFKA_PASSWORD}``
     registry: str | None  # URL of the schema registry
-    from_mqtt: str | None  # filter of topics at an MQTT broker
-    broker: str | None  # its address
-    gateway: Path | None  # settings of a gateway that has it instead
     messages: int  # how many are looked at, at most
-    seconds: float  # a look at MQTT, at most
     force: bool  # whether files that are there are replaced
 
 
 def write_settings(options: Options) -> None:
     """Write a settings file, and what goes beside it, from a look; say what was guessed."""
     output, data = options.output, options.data
-    if sum(one is not None for one in (data, options.from_topic, options.from_mqtt)) != 1:
-        raise CommandError("give one of DATA, --from-topic TOPIC and --from-mqtt FILTER", ExitCode.SETTINGS)
+    if (data is None) is (options.from_topic is None):
+        raise CommandError("give one of DATA and --from-topic TOPIC", ExitCode.SETTINGS)
     if output.is_dir():
         raise CommandError(f"-o {output}: it is a folder; name a file in it, such as {output / 'settings.yaml'}")
     if options.model is not None and (data is None or options.hold_out):
         raise CommandError(f"--model {options.model}: it is for DATA, and takes the place of --hold-out: give one")
     if data is None:
-        guessed, name = _guess_from_broker(options), options.from_topic or options.from_mqtt
+        check_places(output, force=options.force)  # a look lasts, so what would stop its end stops its begin
+        name = options.from_topic or ""
+        guessed = from_topic(name, options)
         said, held = write(guessed, output, force=options.force)
     else:
         for field, text in (("DATA", relative(data, output)), ("-o", output.name), ("--value", options.value or "")):
@@ -115,8 +110,7 @@ def _following(options: Options, guessed: Guess, held: int) -> str:
         then = "take a belief of others" if "--model" in guessed.way else "hold a history for its model out"
         return f"{first}\nand then {then}: {_init_command(str(options.data), str(output), options, guessed.way)}"
     begin = " see its model, a stand-in, which run refuses" if options.model is None else ""
-    beside = f"; {output.with_name(GATEWAY_FILE)} brings the messages" if guessed.gateway else ""
-    return f"{first}\nand then{begin}: quiltstream run --dry-run {output}{beside}"
+    return f"{first}\nand then{begin}: quiltstream run --dry-run {output}"
 
 
 def _init_command(data: str, output: str, options: Options, way: Sequence[str]) -> str:
@@ -128,15 +122,6 @@ def _init_command(data: str, output: str, options: Options, way: Sequence[str]) 
     }
     more = [word for option, text in given.items() if text is not None for word in (option, text)]
     return shlex.join(["quiltstream", "init", data, *way, "--force", *more])
-
-
-def _guess_from_broker(options: Options) -> Guess:
-    # a look lasts, so what would stop its end stops its begin
-    beside = [options.output.with_name(GATEWAY_FILE)] if options.broker is not None else []
-    check_places(options.output, *beside, force=options.force)
-    if options.from_topic is not None:
-        return from_topic(options.from_topic, options)
-    return from_mqtt(options.from_mqtt or "", options)
 
 
 def check_places(output: Path, *beside: Path, force: bool) -> tuple[Path, ...]:
@@ -168,7 +153,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
     """
     files = {output.with_name(SCHEMA_FILE): schema_file(), output: guessed.text}
     roster, with_history = roster_of(output), guessed.with_history
-    beside = [roster] if with_history is not None else [output.with_name(GATEWAY_FILE)] if guessed.gateway else []
+    beside = [roster] if with_history is not None else []
     settings = load_settings(guessed.answered or guessed.text, folder=output.parent)
     sources = [one for one in job_paths(settings) if one.field.startswith("source")]
     for path in (*files, *beside):
@@ -186,7 +171,7 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
             raise CommandError(
                 "; ".join(["--hold-out: the data are one series, so none can be held out of what is published", *why])
             )
-        _write(dict.fromkeys(beside, guessed.gateway) | files)
+        _write(files)
         return replaced, 0
     with writing(output, _ELSEWHERE):
         # the data are named from this folder, by a path that may lead out of it again

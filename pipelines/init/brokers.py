@@ -9,26 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import re
-import secrets
-import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 from pydantic import ValidationError
 
 from ...schemas.settings.base import OPEN, SettingsError
 from ...schemas.settings.connectors import KafkaSource
-from ...schemas.settings.gateway import Broker, FolderTarget, GatewaySettings, KafkaTarget, Tls, topic_filter
 from ...schemas.settings.job import load_settings
 from ...schemas.settings.readings import Constant, Readings
 from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, said_duration
-from ...transforms.payloads.messages import Messages, SourceAwayError
+from ...transforms.payloads.messages import SourceAwayError
 from ..console import percent, plural
 from ..errors import CommandError, ExitCode
 from .look import Question
@@ -51,7 +44,6 @@ from .write import (
 
 if TYPE_CHECKING:
     from ..commands.init import Options
-    from ..gateway.connection import Arrived
 
 _OTHER_KINDS = "most are of another kind; other devices have a look by their topics, and a job, of their own"
 _AT_ONCE = (
@@ -69,16 +61,9 @@ _UNSEEN_INTERVAL_US = 15 * MINUTE_US
 _LATENESS_US = (15 * MINUTE_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US, DAY_US)
 _PLACEHOLDER_EDGES = (1.0, 10.0, 100.0, 1000.0)
 _PLACEHOLDERS = "PLACEHOLDERS, made without a look at the values: write round numbers that fit what is measured"
-#: Levels before the filter of a subscription that others notice: of MQTT 5, and two of EMQX.
-_NOT_ALONE = {"$share": 2, "$queue": 1, "$exclusive": 1}
-
-#: Addresses of brokers.
-_ADDRESS = re.compile(
-    r"(?:(?P<scheme>mqtts?)://)?(?:(?P<host>[^/@:\s\[\]]+)|\[(?P<six>[0-9a-fA-F:]+)\])(?::(?P<port>\d{1,5}))?"
-)
 
 
-#: Settings for messages, and of a gateway that brings them.
+#: Settings for messages.
 _MESSAGE_SOURCE_TEXT = """\
 # yaml-language-server: $schema={schema}
 # Written by `quiltstream init` from a look at {count} of {where}.
@@ -118,19 +103,6 @@ _MESSAGE_STAND_IN = """\
 model: stand-in
 """
 _MESSAGE_TEMPLATE = _MESSAGE_SOURCE_TEXT + BELIEF_TEXT + _MESSAGE_WINDOWS_TEXT + PROMISE_TEXT
-_GATEWAY_TEMPLATE = """\
-# Written by `quiltstream init`: brings the messages of the broker into a folder, from which the job reads them.
-#   quiltstream gateway --check THIS-FILE
-#   quiltstream gateway THIS-FILE
-# docs/gateway.md explains every setting; with a password, user: NAME and password: {{env: MQTT_PASSWORD}}.
-mqtt:
-  host: {host}
-  port: {port}
-  client_id: quiltstream-{name}  # each gateway has its own, for ever
-{tls}forward:
-  topics: [{filter}]
-  to: {{folder: {{path: spool}}}}
-"""
 
 
 def from_topic(topic: str, options: Options) -> Guess:
@@ -184,156 +156,6 @@ def _checked(given: Mapping[str, Any]) -> KafkaSource:
         raise SettingsError(["; ".join(problems)]) from None
 
 
-def from_mqtt(filter_: str, options: Options) -> Guess:
-    """Settings of a job, and of a gateway unless there is one, from what an MQTT broker sends meanwhile."""
-    from ..gateway.connection import Session, listen  # noqa: PLC0415 - of an extra
-    from ..gateway.run import broker_of  # noqa: PLC0415
-
-    levels = _levels(filter_)
-    mqtt, settings = _broker_of(options)
-    given = broker_of(mqtt, Path if settings is None else settings.path)
-    own = f"quiltstream-init-{secrets.token_hex(4)}"
-    session = Session(**given, client_id=own, filters=(filter_,), packet=1 << 20)
-    try:
-        messages = _messages_of(listen(session, options.messages, options.seconds))
-    except CommandError as error:
-        raise CommandError(str(error), ExitCode.SOURCE) from error
-    where = f"{filter_} at {mqtt.host}:{mqtt.port_in_use}"
-    if not len(messages):
-        raise CommandError(
-            f"{where}: no message came within {options.seconds:g} s; check the filter, let a device send, or wait "
-            "longer with --seconds",
-            ExitCode.SOURCE,
-        )
-    only = next((level for level in reversed(levels) if not set("+#$") & set(level)), "meter")
-    wild = [at for at, level in enumerate(levels, 1) if level == "+"]
-    hint = "; or wait longer, with --seconds"
-    look = look_at_messages(
-        messages, where, value=options.value, timezone=options.timezone, levels=wild, only=only, hint=hint
-    )
-    if settings is not None:
-        look = replace(look, readings=_of_filter(look.readings, filter_, levels, settings))
-    lines = not any(b"\n" in (one or b"") for one in messages.payloads)
-    return guess_messages(look, _origin_of(filter_, only, where, mqtt, settings, lines=lines), options.timezone)
-
-
-def _of_filter(
-    readings: Mapping[str, Any], filter_: str, levels: Sequence[str], gateway: GatewaySettings
-) -> dict[str, Any]:
-    """Settings that take messages of the filter alone, where the gateway brings others to the same place."""
-    forward = gateway.forward
-    # a recipe has conditions of its own, which others would replace
-    if forward.topics == [filter_] or "recipe" in readings:
-        return dict(readings)
-    hashed = forward.pseudonyms.level if forward.pseudonyms is not None else ()
-    words = [(at, word) for at, word in enumerate(levels) if word and word not in "+#" and at + 1 not in hashed]
-    where = [f"topic[{at}] == {_raw(word)}" for at, word in words]
-    where += [readings["where"]] if "where" in readings else []
-    return {**readings, **({"where": " && ".join(where)} if where else {})}
-
-
-def _raw(word: str) -> str:
-    """A text in JMESPath."""
-    return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _levels(filter_: str) -> list[str]:
-    """The levels of a filter of topics whose messages others do not miss for it."""
-    try:
-        levels = topic_filter(filter_).split("/")
-    except ValueError as error:
-        raise CommandError(f"--from-mqtt: {error}") from error
-    plain = "/".join(levels[_NOT_ALONE.get(levels[0], 0) :])
-    if plain != filter_:
-        raise CommandError(
-            f"--from-mqtt: {filter_!r} would take messages away from those that share it, or keep them out; look at "
-            f"{plain!r}, and write the other into the gateway's settings"
-        )
-    return levels
-
-
-def _messages_of(heard: Sequence[tuple[Arrived, int]]) -> Messages:
-    """Messages of a broker as a job has them; those that the broker had kept with the header that a gateway writes."""
-    return Messages(
-        payloads=[one.payload for one, _ in heard],
-        topics=[one.topic for one, _ in heard],
-        keys=[None] * len(heard),
-        headers=[(("mqtt-retain", b"1"),) if one.retain else () for one, _ in heard],
-        stamps_us=np.array([stamp for _, stamp in heard], dtype=np.int64),
-        positions=np.arange(len(heard), dtype=np.int64),
-    )
-
-
-def _broker_of(options: Options) -> tuple[Broker, GatewaySettings | None]:
-    """The broker, and the settings of the gateway that names it."""
-    if (options.broker is None) == (options.gateway is None):
-        raise CommandError(
-            "give --broker HOST:PORT (mqtts://HOST:PORT with TLS), or --gateway FILE for a user, a password or "
-            "certificates of your own"
-        )
-    if options.gateway is None:
-        return _broker(options.broker or ""), None
-    settings = GatewaySettings.read(options.gateway)
-    return settings.mqtt, settings
-
-
-def _broker(text: str) -> Broker:
-    """The broker of an address."""
-    match = _ADDRESS.fullmatch(text)
-    if match is not None:
-        with suppress(ValidationError):
-            return Broker(
-                host=match["host"] or match["six"],
-                port=int(match["port"]) if match["port"] else None,
-                client_id="quiltstream-init",
-                tls=Tls() if match["scheme"] == "mqtts" else None,
-            )
-    raise CommandError(
-        "--broker is HOST, HOST:PORT, mqtt://HOST:PORT or mqtts://HOST:PORT; for a user and a password write them into "
-        "a gateway's settings, and give --gateway FILE"
-    )
-
-
-def _origin_of(
-    filter_: str, name: str, where: str, mqtt: Broker, gateway: GatewaySettings | None, *, lines: bool
-) -> Origin:
-    """What brings the messages to the job: the gateway that there is, or one of its own.
-
-    Where messages are not ``lines``, as telegrams are not, each is tried by itself.
-    """
-    listening = f"mosquitto_sub {_client_options(mqtt)} -t {shlex.quote(filter_)}"
-    topic = "TOPIC" if set("+#") & set(filter_) else shlex.quote(filter_)
-    trying = f"{listening} -C 1 | quiltstream check THIS-FILE - --topic {topic}"
-    if lines:
-        trying = f"{listening} -v -C 20 | quiltstream check THIS-FILE - --topics"
-    target = None if gateway is None else gateway.forward.to.chosen
-    if isinstance(target, KafkaTarget) and gateway is not None:
-        options = target.model_dump(mode="json")["options"]
-        source: dict[str, Any] = {"servers": target.servers, "topic": target.topic}
-        return Origin(where, name, {"kafka": source | ({"options": options} if options else {})}, trying)
-    if isinstance(target, FolderTarget) and gateway is not None:
-        return Origin(where, name, {"avro": f"{gateway.path(target.path).absolute()}/*.avro"}, trying)
-    text = _GATEWAY_TEMPLATE.format(
-        host=_flow(mqtt.host),
-        port=mqtt.port_in_use,
-        name=name_of(name),
-        tls="" if mqtt.tls is None else "  tls: {}  # the system's authorities\n",
-        filter=json.dumps(filter_),
-    )
-    GatewaySettings.load(text)
-    return Origin(where, name, {"avro": "spool/*.avro"}, trying, gateway=text)
-
-
-def _client_options(mqtt: Broker) -> str:
-    """How Mosquitto's clients reach a broker; a password is left to who calls them."""
-    said = f"-h {mqtt.host} -p {mqtt.port_in_use}"
-    if mqtt.tls is not None:
-        said += " --tls-use-os-certs" if mqtt.tls.ca is None else f" --cafile {shlex.quote(mqtt.tls.ca)}"
-    if mqtt.user is not None:
-        said += f" -u {shlex.quote(mqtt.user) if isinstance(mqtt.user, str) else 'USER'} -P PASSWORD"
-    return said
-
-
 def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Guess:
     """Write the settings for messages that were looked at."""
     interval = look.interval_us or _UNSEEN_INTERVAL_US
@@ -372,7 +194,7 @@ def guess_messages(look: MessageLook, origin: Origin, zone: str = "UTC") -> Gues
     text, answered = template.replace("{readings}", text), template.replace("{readings}", answered)
     load_settings(answered)
     said, questions = _message_said(look, whole, zone), tuple(one.key for one in look.questions)
-    return Guess(text, said, gateway=origin.gateway, answered=answered, questions=questions)
+    return Guess(text, said, answered=answered, questions=questions)
 
 
 def _open(key: str, question: Question) -> str:
@@ -391,7 +213,6 @@ class Origin:
     name: str  # of the topic, for the names of the query and the domain
     source: dict[str, Any]  # the section ``source`` of the settings
     trying: str  # the command that tries the settings on more of them
-    gateway: str = ""  # settings of a gateway that brings them; empty where there is one, or none is needed
 
 
 def _flow(value: Any) -> str:

@@ -150,9 +150,7 @@ def _identifier(name: str) -> str:
 class _Sample:
     """Some messages, and proposals tried on them."""
 
-    def __init__(
-        self, messages: Messages, timezone: str, schemas: SchemaLookup | None, levels: Sequence[int], only: str
-    ) -> None:
+    def __init__(self, messages: Messages, timezone: str, schemas: SchemaLookup | None, only: str) -> None:
         self.messages, self.timezone, self.schemas, self.only = messages, timezone, schemas, only
         raw = [payload or b"" for payload in messages.payloads[:_LOOKED]]
         packed = raw[0].startswith(b"\x1f\x8b")
@@ -166,7 +164,7 @@ class _Sample:
         words = {at: {one[at] for one in split} for at in range(min(map(len, split)))}
         known = {at for at, said in words.items() if all(map(_WORDS.fullmatch, said))}
         self.measured = {at: sorted(words[at]) for at in known if len(words[at]) > 1}
-        self.levels = [at for at, said in words.items() if at not in known and (len(said) > 1 or at + 1 in levels)]
+        self.levels = [at for at, said in words.items() if at not in known and len(said) > 1]
 
     def _parsed(self, raw: Sequence[bytes]) -> list[Any] | None:
         """What the payloads hold, by the first format in which most are objects or arrays."""
@@ -309,10 +307,8 @@ def look_at_messages(
     *,
     value: str | None = None,
     timezone: str = "UTC",
-    levels: Sequence[int] = (),
     only: str = "",
     schemas: SchemaLookup | None = None,
-    hint: str = "",
 ) -> MessageLook:
     """Look at messages of one topic or of several.
 
@@ -321,16 +317,14 @@ def look_at_messages(
         where: they come from, for errors.
         value: name or path of the value; if left out it is told by its name, or asked for.
         timezone: zone of times without an offset.
-        levels: levels of the topic, from 1, that differ from message to message, as wildcards of a subscription say.
         only: the name of a series, where messages come from one place and have none.
         schemas: gives the schema of an id of Avro's wire format.
-        hint: what else may help where nothing is found.
     """
     kept = [at for at, payload in enumerate(messages.payloads) if payload]
     messages = replace(messages.some(kept), positions=np.arange(len(kept), dtype=np.int64))
     if not len(messages):
-        raise CommandError(f"{where}: no message with a payload came: let a device send some{hint}", ExitCode.SOURCE)
-    sample = _Sample(messages, timezone, schemas, levels, only)
+        raise CommandError(f"{where}: no message with a payload came: let a device send some", ExitCode.SOURCE)
+    sample = _Sample(messages, timezone, schemas, only)
     found, questions = _by_recipe(sample, value)
     if found is None or found.rank[0] < _FEW * len(messages):
         own, asked = _by_fields(sample, value)
@@ -340,7 +334,7 @@ def look_at_messages(
         raise CommandError(
             f"{where}: neither a recipe nor fields of objects in {', '.join(_FORMATS)} read {len(messages)} messages"
             + ("" if value is None else f" with --value {value!r}")
-            + f"; give --value PATH, --registry for Avro, or a narrower topic, and see docs/messages.md{hint}",
+            + "; give --value PATH, --registry for Avro, or a narrower topic, and see docs/messages.md",
             ExitCode.SOURCE,
         )
     return _look(found, questions, sample)

@@ -146,8 +146,6 @@ class Guess:
     said: tuple[tuple[str, str], ...]  # what was guessed, for people
     # the same where so many series are held out as the history of the model; ``None`` for one series, without a roster
     with_history: Callable[[int], str] | None = None
-    # settings of a gateway that brings the messages, which are to be written beside them; empty for none
-    gateway: str = ""
     answered: str = ""  # the text where each question has its first answer
     questions: tuple[str, ...] = ()  # the keys that are open
     way: tuple[str, ...] = ()  # the options of ``init`` with which a model is had; empty where it has none to name

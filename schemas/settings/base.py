@@ -67,6 +67,15 @@ OPEN = "???"
 #: Settings that earlier versions had, and what replaces each.
 GONE: dict[str, str] = {
     "back": "released rows are read from the job's sink",
+    "stop": "a gateway that is stopped takes 5 s at most",
+    "mqtt.keepalive": "it is 30 s",
+    "metrics.every": "the log has a line every 30 s",
+    "forward.limits": "mqtt.packet says how large a message may be; at most 64 MiB are held",
+    "forward.rejects": "dropped messages are counted, by reason",
+    "forward.retained": "what the broker had kept goes on with a flag",
+    "forward.unsubscribe": "messages of filters that are no longer named are dropped",
+    "forward.to.kafka.key": "a message's key is its topic, of which a job reads a level as topic[1]",
+    "forward.to.folder.size": "a file has 2,500 messages or 64 MiB at most",
     "readings.preset": "write readings.recipe: NAME; CIM and DSMR are payloads, and Green Button is source.greenbutton",
     "rejects.encrypted": "rejects are counted by reason; read them at the source",
     "model.estimate.every": "a job estimates once, when it begins; later use `quiltstream ledger belief`",

@@ -182,7 +182,7 @@ def own(tmp_path: Path, **gateway: Any) -> tuple[list[str], dict[str, Any]]:
 def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
     rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    words, job = own(tmp_path, forward={"topics": ["m/+"], "to": {"folder": {"path": "/var/lib/quiltstream/spool"}}})
+    words, job = own(tmp_path, forward={"topics": ["m/+"], "to": {"kafka": {"servers": "kafka:9092", "topic": "t"}}})
     data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words, "--set", "runner=flink"))["data"]
     made = load_settings(data["settings.yaml"])
     added = {"ledger": made.ledger, "memory": made.memory, "roster": "roster.csv"}
@@ -237,7 +237,7 @@ def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable
         ("settings.live.metrics_port=9000", "settings.live.metrics_port"),
         ("gateway.settings.mqtt.password=hush", "mqtt"),
         ("gateway.settings.metrics.port=9000", "gateway.settings.metrics.port"),
-        ("gateway.storage=much", "gateway.storage"),
+        ("live.storage=much", "live.storage"),
         ("colour=1", "colour"),
     ],
 )

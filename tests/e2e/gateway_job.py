@@ -166,7 +166,7 @@ class GatewayProcess:
         self._processes = Processes("gateway")
         self.folder = self._processes.folder
         self.settings = self.folder / "gateway.yaml"
-        settings = {"metrics": {"every": "1s", "port": 0}} | settings
+        settings = {"metrics": {"port": 0}} | settings
         self.settings.write_text(yaml.safe_dump(settings), encoding="utf-8")
         self._seen = 0
 
@@ -248,7 +248,6 @@ def tally_of(records: Iterable[dict[str, Any]]) -> Counter[int]:
 def to_folder(port: int, **forward: Any) -> dict[str, Any]:
     """Settings of a gateway that writes files into its folder ``spool``."""
     return {
-        "mqtt": {"host": "127.0.0.1", "port": port, "client_id": "gateway-1", "keepalive": "5s"},
-        "forward": {"topics": ["meters/+/readings"], "to": {"folder": {"path": "spool", "age": "2s"}}} | forward,
-        "stop": "5s",
+        "mqtt": {"host": "127.0.0.1", "port": port, "client_id": "gateway-1"},
+        "forward": {"topics": ["meters/+/readings"], "to": {"folder": {"path": "spool", "age": "1s"}}} | forward,
     }

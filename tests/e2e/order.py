@@ -19,10 +19,11 @@ LONGEST = (
     "test_postgres_faults.py",
 )
 
-#: What a push runs, in a minute and a half: the whole way from MQTT by Kafka and Flink to Kafka with kills, a job on
-#: Prism that is killed and resumes, faults of the ledger's server, TLS, and what a killed command leaves behind. The
-#: rest runs at night.
+#: What a push runs, in a minute and a half: kills of the gateway, the whole way from MQTT by Kafka and Flink to Kafka
+#: with kills, a job on Prism that is killed and resumes, faults of the ledger's server, TLS, and what a killed command
+#: leaves behind. The rest runs at night.
 SMOKE = (
+    "test_gateway.py::test_a_gateway_killed_and_a_broker_restarted_under_load_lose_nothing[3-1-6000]",
     "test_kafka_tls.py::test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password",
     "test_live_prism.py::TestPrism::test_a_job_killed_twice_resumes_from_the_ledger_alone",
     "test_orphans.py::test_a_command_killed_alone_leaves_no_process_on_prism[3-1]",

@@ -54,15 +54,15 @@ def test_a_wrong_password_ends_the_gateway_and_a_changed_one_is_read_anew(
     refused = start_gateway(settings, "", {"secret": "something-else"})
     assert refused.ended() == 2
     assert "Error: MQTT broker 127.0.0.1" in refused.log
-    assert "look at mqtt.user and mqtt.password" in refused.log or "not authorised" in refused.log
+    assert "look at mqtt in the settings" in refused.log
     gateway = start_gateway(settings, files={"secret": f"{PASSWORD}\n"})
     passwords(tmp_path, "another-password")
     one.reload()
     gateway.wait_until("refused", lambda: gateway.metrics()["refused"] == 1)
-    assert "which it did before: " in gateway.log
     (gateway.folder / "secret").write_text("another-password\n", encoding="utf-8")
     gateway.wait_until("taken", lambda: gateway.metrics()["refused"] == 0, 60)
     assert gateway.log.count("subscribed to") == 2
+    assert gateway.metrics()["reconnects_total"] == 1
     assert gateway.stop() == 0
     assert not [one for one in (PASSWORD, "something-else", "another-password") if one in gateway.log + refused.log]
 
@@ -78,13 +78,12 @@ def test_by_tls_each_side_is_trusted_by_its_certificate_or_the_setting_is_named(
     settings["mqtt"] |= {"host": "localhost", "tls": {"ca": str(tmp_path / "other.pem")}}
     stranger = start_gateway(settings, "")
     assert stranger.ended() == 2
-    assert "its certificate is not accepted" in stranger.log
+    assert "certificate verify failed" in stranger.log
     # it tries on: what the broker does to it cannot be told from what one does that is about to stop
     settings["mqtt"]["tls"] = {"ca": ca}
     refused = start_gateway(settings, "")
-    said = "ended the connection before it was set up: does it want a certificate, or another one, as mqtt.tls.cert?"
-    refused.wait_until("told", lambda: said in refused.log)
-    assert "connected" not in refused.log
+    refused.wait_until("told", lambda: "does it want TLS, or a certificate?" in refused.log)
+    assert "connected to" not in refused.log
     settings["mqtt"]["tls"] |= {"cert": own, "key": key}
     gateway = start_gateway(settings)
     Meters(one.port, range(3_000), ca=tmp_path / "ca.pem", own=(Path(own), Path(key))).join()

@@ -126,10 +126,9 @@ def gateway_settings(mosquitto: MosquittoBroker, kafka: KafkaBroker, readings: s
     document = shipped("gateway.yaml")
     for name in ("tls", "user", "password"):
         del document["mqtt"][name]
-    document["mqtt"] |= {"host": "127.0.0.1", "port": mosquitto.port, "keepalive": "5s"}
+    document["mqtt"] |= {"host": "127.0.0.1", "port": mosquitto.port}
     document["forward"]["to"]["kafka"] |= {"servers": kafka.servers, "topic": readings}
-    document["forward"]["rejects"] = "rejects.jsonl"
-    document["metrics"] = {"every": "1s", "port": 0}
+    document["metrics"] = {"port": 0}
     return document
 
 

@@ -53,7 +53,6 @@ def test_the_commands_are_those_of_the_documents() -> None:
         "ledger backup",
         "ledger verify",
         "gateway",
-        "pseudonyms",
         "schema",
     }
 
@@ -61,7 +60,7 @@ def test_the_commands_are_those_of_the_documents() -> None:
 def test_the_commands_and_exit_codes_of_the_documents_are_those_of_the_program(repository: Path) -> None:
     page = (repository / "docs" / "cli.md").read_text(encoding="utf-8")
     assert load(repository / "docs" / "cli_tables.py").with_tables(page) == page, "run docs/cli_tables.py"
-    assert page.count("| `quiltstream ") >= 18
+    assert page.count("| `quiltstream ") >= 17
     assert f"| {ExitCode.STORE.value} | {ExitCode.STORE.text} |" in page
 
 

@@ -17,10 +17,8 @@ import yaml
 
 from quiltstream.pipelines.commands.check_messages import trial_of
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.gateway.connection import Arrived
-from quiltstream.pipelines.init.brokers import Origin, _origin_of, guess_messages
+from quiltstream.pipelines.init.brokers import Origin, guess_messages
 from quiltstream.pipelines.init.messages import MessageLook, look_at_messages
-from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import load_settings, read_settings
 from quiltstream.schemas.settings.recipes import RECIPES
 from quiltstream.transforms.payloads.messages import Messages
@@ -183,9 +181,7 @@ def test_levels_of_topics_name_series_and_what_is_measured() -> None:
         "where": "topic[2] == 'power'",
         "series": "topic[1]",
     }
-    # of a single meter the wildcard of the subscription says which level is its name
     given = sent({"ts": NOON_S, "power": 1}, topics=["site/m1/up"])
-    assert looked(given, levels=[2]).readings["series"] == "topic[1]"
     assert looked(given).readings["series"] == {"constant": "meters"}
     assert (
         looked(sent({"ts": NOON_S, "power": 1}, {"ts": NOON_S, "power": 1}, keys=["a", "b"])).readings["series"]
@@ -245,102 +241,13 @@ def test_several_values_of_a_series_at_a_time_are_reported() -> None:
     assert looked(sent(*(channels(at, ("1.8.0", "")) for at in range(4)))).again == 0
 
 
-def test_the_source_follows_the_existing_gateway_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "mqtt: {host: b, client_id: g}\nforward: {topics: ['a/#'], to: {TO}}\n"
-    for to, source in (
-        ("kafka: {servers: 'k:9092', topic: t}", {"kafka": {"servers": "k:9092", "topic": "t"}}),
-        ("folder: {path: spool}", {"avro": f"{tmp_path}/spool/*.avro"}),
-    ):
-        gateway = GatewaySettings.load(text.replace("TO", to), folder=tmp_path)
-        origin = _origin_of("a/#", "a", "here", gateway.mqtt, gateway, lines=True)
-        assert (origin.source, origin.gateway) == (source, "")
-        look = looked(sent({"id": "m1", "ts": NOON_S, "power": 1}))
-        assert load_settings(guess_messages(look, origin).text).source is not None
-    # the settings may be in another folder than the gateway's, and their paths are relative to their own
-    monkeypatch.chdir(tmp_path)
-    Path("plug").mkdir()
-    Path("plug/gateway.yaml").write_text(text.replace("TO", "folder: {path: spool}"), encoding="utf-8")
-    gateway = GatewaySettings.read(Path("plug/gateway.yaml"))
-    assert _origin_of("a/#", "a", "here", gateway.mqtt, gateway, lines=True).source == {
-        "avro": f"{tmp_path}/plug/spool/*.avro"
-    }
-
-
-@pytest.mark.parametrize(
-    ("forward", "where"),
-    [
-        ("{topics: [a/+/power, a/+/voltage], to: {folder: {path: s}}}", "topic[0] == 'a' && topic[2] == 'power'"),
-        (
-            "{topics: [a/+/power, b/+/x], pseudonyms: {env: K, level: [1, 2]}, to: {folder: {path: s}}}",
-            "topic[2] == 'power'",
-        ),
-        ("{topics: [a/+/power], to: {folder: {path: s}}}", None),
-    ],
-    ids=["several filters", "of hashed levels", "this filter"],
-)
-def test_a_look_at_one_filter_of_a_gateway_takes_no_messages_of_its_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: str, where: str | None
-) -> None:
-    heard = [(Arrived(f"a/m{at}/power", b"12", 0, 0, dup=False, retain=False), NOON_US + at) for at in range(3)]
-    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.listen", lambda *_: heard)
-    (tmp_path / "gateway.yaml").write_text(f"mqtt: {{host: h, client_id: g}}\nforward: {forward}\n", encoding="utf-8")
-    settings = tmp_path / "settings.yaml"
-    call("init", "--from-mqtt", "a/+/power", "--gateway", tmp_path / "gateway.yaml", "-o", settings).ended(0)
-    said = yaml.safe_load(settings.read_text(encoding="utf-8"))["readings"]
-    assert said.get("where") == where
-
-
-def test_gateways_from_several_runs_of_init_have_distinct_client_ids() -> None:
-    broker = GatewaySettings.load("mqtt: {host: b, client_id: g}\nforward: {topics: [a], to: {folder: {path: s}}}").mqtt
-    made = [_origin_of(one, one, "here", broker, None, lines=True).gateway for one in ("tele/#", "p1/telegram")]
-    names = [GatewaySettings.load(one).mqtt.client_id for one in made]
-    assert names == ["quiltstream-tele", "quiltstream-p1-telegram"]
-
-
-TELEGRAM = "/KFM5KAIFA-METER\r\n\r\n0-0:96.1.1(4530)\r\n1-0:1.7.0(00.428*kW)\r\n!\r\n"
-
-
-@pytest.mark.parametrize(
-    ("body", "filter_", "ends"),
-    [
-        ('{"id": "m1", "ts": 1767614400, "power": 1}', "a/+", "-v -C 20 | quiltstream check THIS-FILE - --topics"),
-        (TELEGRAM, "p1/telegram", "-C 1 | quiltstream check THIS-FILE - --topic p1/telegram"),
-        (TELEGRAM, "+/telegram", "-C 1 | quiltstream check THIS-FILE - --topic TOPIC"),
-    ],
-)
-def test_the_command_that_tries_a_mapping_gives_messages_as_they_are(
-    body: str, filter_: str, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A telegram has several lines, of which ``--topics`` would make a message each."""
-    heard = [(Arrived(filter_.replace("+", "m1"), body.encode(), 0, 0, dup=False, retain=False), NOON_US)]
-    monkeypatch.setattr("quiltstream.pipelines.gateway.connection.listen", lambda *_: heard)
-    gateway = tmp_path / "gateway.yaml"
-    gateway.write_text(
-        "mqtt: {host: h, client_id: g, tls: {}, user: me, password: {env: HOME}}\n"
-        "forward: {topics: [a], to: {folder: {path: s}}}\n",
-        encoding="utf-8",
-    )
-    settings = tmp_path / "look" / "settings.yaml"
-    call("init", "--from-mqtt", filter_, "--gateway", gateway, "-o", settings).ended(0)
-    (line,) = [one for one in settings.read_text(encoding="utf-8").splitlines() if "mosquitto_sub" in one]
-    assert line.startswith("#   mosquitto_sub -h h -p 8883 --tls-use-os-certs -u me -P PASSWORD -t ")
-    assert line.endswith(ends)
-    # the words behind the bar, with the message that mosquitto_sub would print
-    words = ends.partition("check THIS-FILE - ")[2].split()
-    message = tmp_path / "message"
-    message.write_text(f"a/m1 {body}\n" if words == ["--topics"] else f"{body}\n", encoding="utf-8", newline="")
-    tried = call("check", "--json", settings, message, *("m1/telegram" if one == "TOPIC" else one for one in words))
-    assert [len(one["readings"]) for one in json.loads(tried.out)] == [1]
-
-
 def test_existing_settings_are_reported_before_the_broker_is_contacted(tmp_path: Path) -> None:
-    away = ("init", "--from-mqtt", "a/#", "--broker", "127.0.0.1:1", "-o", tmp_path / "settings.yaml")
+    away = ("init", "--from-topic", "t", "--servers", "127.0.0.1:1", "-o", tmp_path / "settings.yaml")
     assert call(*away).code == 5
-    for name in ("gateway.yaml", "settings.yaml"):
-        (tmp_path / name).touch()
-        done = call(*away).ended(2)
-        assert str(tmp_path / name) in done.err
-        assert done.said("already; give another folder with -o, or --force"), done.err
+    (tmp_path / "settings.yaml").touch()
+    done = call(*away).ended(2)
+    assert str(tmp_path / "settings.yaml") in done.err
+    assert done.said("already; give another folder with -o, or --force"), done.err
     assert call(*away, "--force").code == 5
 
 
@@ -416,7 +323,7 @@ TOPIC = ("--from-topic", "t", "--servers", "h:1")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "give one of DATA, --from-topic TOPIC and --from-mqtt FILTER"),
+        ((), 2, "give one of DATA and --from-topic TOPIC"),
         (("x.csv", "--from-topic", "t"), 2, "give one of DATA"),
         (("--from-topic", "t"), 2, "--servers HOST:PORT is missing"),
         (("--from-topic", "a/b", "--servers", "h:1"), 2, "'a/b' is no topic"),
@@ -428,14 +335,6 @@ TOPIC = ("--from-topic", "t", "--servers", "h:1")
         ((*TOPIC, "--option", "client.rack=http://h/?q=hunter2"), 2, "write {env: VARIABLE} or {file: PATH}"),
         ((*TOPIC, "--registry", "https://h/?token=hunter2"), 2, "registry.url holds a query"),
         ((*TOPIC, "--registry", "https://u:hunter2/@h"), 2, "registry.url holds a user"),
-        (("--from-mqtt", "a/#/b", "--broker", "h"), 2, "'a/#/b' is no topic filter"),
-        (("--from-mqtt", "$share/prod/a/+", "--broker", "h"), 2, "look at 'a/+'"),
-        (("--from-mqtt", "$queue/a/#", "--broker", "h"), 2, "look at 'a/#'"),
-        (("--from-mqtt", "$exclusive/a", "--gateway", "gone.yaml"), 2, "look at 'a'"),
-        (("--from-mqtt", "a/#"), 2, "give --broker HOST:PORT"),
-        (("--from-mqtt", "a/#", "--broker", "u:pw@h"), 2, "for a user and a password"),
-        (("--from-mqtt", "a/#", "--broker", "h:99999"), 2, "--broker is HOST"),
-        (("--from-mqtt", "a/#", "--gateway", "gone.yaml"), 2, "gone.yaml"),
     ],
 )
 def test_wrong_arguments_of_init_are_refused_with_the_expected_ones(

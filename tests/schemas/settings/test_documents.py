@@ -119,7 +119,7 @@ SECRET = "hunter2"  # noqa: S105 - of this test
         (Settings, EXAMPLE.replace("domain:   london-feeder", f"domain: 'mqtt://me:{SECRET}@host'")),
         (GatewaySettings, f"mqtt: 'mqtt://me:{SECRET}@host'\n"),
         (GatewaySettings, f"mqtt: ['mqtt://me:{SECRET}@host']\n"),
-        (GatewaySettings, GATEWAY.replace("{env: MQTT_PASSWORD}", SECRET)),
+        (GatewaySettings, GATEWAY.replace("{file: mqtt-password}", SECRET)),
         (GatewaySettings, GATEWAY.replace("tls: {ca: broker-ca.pem}", f"tls: {SECRET}")),
         (GatewaySettings, GATEWAY.replace("host: broker.example", f"host: 'mqtt://me:{SECRET}@host'")),
         (GatewaySettings, GATEWAY.replace("[meters/+/readings]", f"['x#mqtt://me:{SECRET} b@host']")),

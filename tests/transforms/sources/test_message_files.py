@@ -10,9 +10,9 @@ import fastavro
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.gateway import Message
-from quiltstream.pipelines.gateway.delivery import FolderDelivery
+from quiltstream.pipelines.gateway.targets import Folder
 from quiltstream.schemas.settings.connectors import FileSource
+from quiltstream.schemas.settings.gateway import FolderTarget
 from quiltstream.schemas.settings.readings import Readings
 from quiltstream.schemas.table_files import read_rows
 from quiltstream.transforms.sinks import REJECTS, WriteRows
@@ -48,11 +48,11 @@ def row(number: int) -> tuple[str, int, float]:
 
 
 def test_redelivered_messages_without_a_time_of_arrival_need_a_time_field(tmp_path: Path):
-    target = FolderDelivery(tmp_path / "spool", size=1 << 20, age=10.0)
+    target = Folder(str(tmp_path / "spool"), FolderTarget(path="spool", free=0.0))
     for number in range(4):
-        one = record(number)
-        target.offer(number, Message(one["topic"], one["payload"], NOON_US, dup=number == 1, retain=number == 3))
-    target.close(5.0)
+        flags = {"dup": number == 1, "retain": number == 3, "content_type": ""}
+        target.put(record(number) | flags, lambda: None)
+    target.turn(end=True)
     source = FileSource(avro=str(tmp_path / "spool" / "*.avro"))
     assert decode(source, READINGS) == ([row(number) for number in range(4)], [])
     arrived = READINGS.model_validate(READINGS.model_dump(mode="json") | {"time": "stamp"})

@@ -11,14 +11,11 @@
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* The gateway's settings: the chart says where its password is; and its files and the port of its counts, where left out. */}}
+{{/* The gateway's settings: the chart says where its password and the port of its counts are. */}}
 {{- define "quiltstream.gateway" -}}
 {{- $gateway := deepCopy .Values.gateway.settings -}}
 {{- if .Values.gateway.secret -}}
 {{- $_ := set $gateway.mqtt "password" (dict "file" "/run/secrets/mqtt/password") -}}
-{{- end -}}
-{{- with $gateway.forward -}}
-{{- $_ := merge . (dict "rejects" "/var/lib/quiltstream/rejects.jsonl") -}}
 {{- end -}}
 {{- $_ := set $gateway "metrics" (merge (dict "port" 9464) ($gateway.metrics | default dict)) -}}
 {{- toYaml $gateway -}}
