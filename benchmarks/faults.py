@@ -42,7 +42,7 @@ POSTGRES = "tests/e2e/test_postgres_faults.py"
 POSTGRES_FULL = "tests/e2e/test_postgres_full.py"
 PRISM_POSTGRES = "tests/e2e/test_live_postgres.py"
 
-OUTAGES = "tests/pipelines/live/test_restarts.py"
+FAILED = "tests/pipelines/live/test_failed_jobs.py"
 ORPHANS = "tests/e2e/test_orphans.py"
 RESTART = "tests/e2e/test_live_restart.py"
 GONE = "tests/e2e/test_live_continuity.py"
@@ -125,8 +125,8 @@ def faults() -> list[Fault]:
         ),
         Fault(
             "command",
-            "ledger away for 2 min",
-            (OUTAGES, "test_a_ledger_outage_ends_no_job_and_counts_as_no_restart", ""),
+            "runner, ledger and a part of the job lost in turn",
+            (FAILED, "test_a_job_whose_runner_fails_some_times_publishes_everything_once", ""),
         ),
         *(
             Fault(
@@ -176,7 +176,7 @@ def faults() -> list[Fault]:
         Fault(
             "command",
             "ledger damaged under the job",
-            (OUTAGES, "test_a_ledger_damaged_during_a_job_stops_it_permanently", ""),
+            (FAILED, "test_a_ledger_damaged_during_a_job_stops_it_permanently", ""),
         ),
         Fault(
             "Prism",

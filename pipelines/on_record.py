@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
 from ..schemas.settings.job import Settings
+from ..schemas.slots import format_instant
 from ..store.address import StoreAddress
 from ..store.answers import DomainSummary
 from ..store.errors import StoreConflict, StoreReplaced
@@ -82,6 +84,77 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
         return OnRecord(account, registration, frozenset(windows - missing - refused), refused, charged)
 
 
+@dataclass(frozen=True, slots=True)
+class LiveProgress:
+    """Where a live job stands."""
+
+    until: str | None  # end of the last window before the first that is missing; ``None`` if none is on record
+    first_missing: int | None  # slot where the first missing window starts; ``None`` when the schedule is finished
+    refused: int  # windows of the domain that were refused
+    loss: float  # of the domain, epsilon
+    budget: float | None  # of the domain
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        until = "no window is on record yet" if self.until is None else f"on record until {self.until}"
+        refused = f", {plural(self.refused, 'window')} refused" if self.refused else ""
+        budget = "" if self.budget is None else f" of {self.budget:g}"
+        return f"{until}{refused}; loss {self.loss:.9g}{budget}"
+
+
+class Follower:
+    """Looks at what is on record for a live job, each time from where the last look stopped."""
+
+    def __init__(self, plan: Plan, registration: Registration) -> None:
+        self._plan, self.registration = plan, registration
+        self.store = Store(plan.address)
+        self._start = registration.query.schedule.first
+
+    def first_missing(self) -> int | None:
+        """Slot where the first missing window starts; ``None`` when the schedule is finished."""
+        found = next(self.store.missing(self.registration, start=self._start), None)
+        if found is None:
+            return None
+        self._start = found[0].start
+        return self._start
+
+    def begin_us(self) -> int:
+        """Windows that end by this instant are on record or refused."""
+        schedule, first = self.registration.query.schedule, self.first_missing()
+        if first is None:
+            return self._plan.grid.time_of(schedule.covered.stop)
+        return self._plan.grid.time_of(schedule.window_at(first).stop - 1)  # the window itself ends later
+
+    def due_us(self, start: int) -> int:
+        """End of the window that starts at a slot."""
+        return self._plan.grid.time_of(self.registration.query.schedule.window_at(start).stop)
+
+    def look(self) -> LiveProgress:
+        """Where the job stands now."""
+        schedule, first = self.registration.query.schedule, self.first_missing()
+        done = len(schedule) if first is None else schedule.number_of(first) - schedule.number_of(schedule.first)
+        until = self._plan.grid.time_of(schedule.over_at(schedule.number_of(schedule.first) + done - 1))
+        account = standing_in(self.store, self._plan.domain.name)
+        shown = format_instant(until) if done else None
+        return LiveProgress(shown, first, account.refused, account.loss, account.budget)
+
+    def record(self) -> OnRecord:
+        """All that is on record now, up to the last window that has an entry, by the rosters on record now."""
+        store, held = self.store, self.store.current(self.registration)
+        entries = [entry for entry in store.entries(held.domain.name) if entry.query == held.query.name]
+        charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
+        refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
+        last = max(charged, default=None)
+        lacking = () if last is None else takewhile(lambda found: found[0].start <= last, store.missing(held))
+        missing = {window.start for window, _ in lacking}
+        return OnRecord(standing_in(store, held.domain.name), held, charged - missing, refused, charged)
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+
 def check_ledger(address: StoreAddress, *, undone: bool = False) -> None:
     """Find out before anything is read whether the ledger can be written; what is tried may be undone."""
     with Store(address) as store:
@@ -134,10 +207,6 @@ class Unknown:
     of: int = 0  # how many releases the sink holds
     why: str = ""  # what is wrong with the ledger, in words
 
-    def without(self, names: frozenset[str]) -> Unknown:
-        """The same but for some of them."""
-        return replace(self, names=tuple(name for name in self.names if name not in names))
-
 
 def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
     """Look for releases that are not on record."""
@@ -172,21 +241,13 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
     )
 
 
-def known_history(
-    settings: Settings,
-    ids: Iterable[str],
-    *,
-    history_lost: bool = False,
-    forgiven: frozenset[str] = frozenset(),
-) -> tuple[Unknown, str | None]:
+def known_history(settings: Settings, ids: Iterable[str], *, history_lost: bool = False) -> tuple[Unknown, str | None]:
     """What was published and is not on record, and what is wrong with the ledger: looked for in this order.
-
-    Of ``forgiven`` releases the operator has said before to go on all the same.
 
     Raises:
         ReplacedError: something is not on record, and the operator says nothing of it.
     """
-    unknown = unknown_releases(settings, list(ids)).without(forgiven)
+    unknown = unknown_releases(settings, list(ids))
     lost = lost_ledger(settings, history_lost=history_lost)
     if not history_lost:
         check_history(settings, unknown, lost)
@@ -209,7 +270,7 @@ _SUFFIX = ".quiltstream.json"
 
 
 class ReplacedError(CommandError):
-    """The ledger is not the one that was known. The job is not begun again."""
+    """The ledger is not the one that was known."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, ExitCode.STORE)

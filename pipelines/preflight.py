@@ -63,8 +63,6 @@ class Word:
 
     history_lost: bool = False  # go on although it does
     emptied: bool = False  # by that word, a ledger was made just now in the place of one that was emptied
-    # releases of the sink that an earlier job of the command went on without, by that word
-    forgiven: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
     memory_of(settings)
     with Store(plan.address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown, lost = known_history(settings, ids, history_lost=word.history_lost, forgiven=word.forgiven)
+    unknown, lost = known_history(settings, ids, history_lost=word.history_lost)
     check_ledger(plan.address)
     way.look_at(settings, source)
     return Preflight(settings, plan, source, unknown, lost, emptied)

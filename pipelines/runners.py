@@ -17,7 +17,7 @@ from ..transforms.formats.rows import Labels
 from ..transforms.readings.slots import words_of
 from ..transforms.sources.files import ReadReadings
 from .commands import keep_quiet
-from .errors import CommandError, ExitCode
+from .errors import CommandError
 
 
 def options_of(given: Sequence[str]) -> PipelineOptions:
@@ -67,7 +67,7 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
 
     Raises:
         SettingsError: there is no source, a pattern names no file, or a file lacks a column.
-        CommandError: a file cannot be read.
+        SourceFileError: a file cannot be read.
     """
     source, readings = settings.source, settings.readings
     if source is None or readings is None:
@@ -81,20 +81,15 @@ def read_source(settings: Settings, group: str | None = None) -> ReadReadings:
                 "messages, and a history to fit is files, such as a gateway writes: name them in other settings' source"
             ]
         )
-    try:
-        return ReadReadings(
-            source,
-            readings,
-            timezone=settings.slots.timezone,
-            group=group,
-            resolve=settings.path,
-            labels=Labels.of(settings.space),
-            words=words_of(readings, settings.slots.of),
-        )
-    except SettingsError as error:
-        if all(problem.startswith(f"{source.setting}: file ") for problem in error.problems):
-            raise CommandError(str(error), ExitCode.SOURCE) from error  # the settings are right, the files are not
-        raise
+    return ReadReadings(
+        source,
+        readings,
+        timezone=settings.slots.timezone,
+        group=group,
+        resolve=settings.path,
+        labels=Labels.of(settings.space),
+        words=words_of(readings, settings.slots.of),
+    )
 
 
 def counters(result: Any) -> dict[str, int] | None:

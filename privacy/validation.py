@@ -15,11 +15,13 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ..schemas.errors import QuiltstreamError
+from ..schemas.errors import ArgumentError, ExitCode, QuiltstreamError
 
 
 class PrivacyError(QuiltstreamError, ValueError):
     """A belief, a mechanism or an account that cannot do what it was asked for; subclasses say which and why."""
+
+    exit_code = ExitCode.SETTINGS
 
 
 #: Types that ``float`` takes, or that are numbers to Python, and that no caller means; of a complex number the
@@ -63,7 +65,7 @@ def positive(name: str, value: SupportsFloat, advice: str) -> float:
     """
     found = number(name, value, advice)
     if not math.isfinite(found) or found <= 0:
-        raise ValueError(f"{name} is {found!r}, but must be finite and above 0: {advice}")
+        raise ArgumentError(f"{name} is {found!r}, but must be finite and above 0: {advice}")
     return found
 
 
@@ -77,7 +79,7 @@ def accepted_loss(epsilon: SupportsFloat) -> float:
     advice = "give the loss you accept, for example 1.0"
     found = positive("epsilon", epsilon, advice)
     if found < LEAST_EPSILON:
-        raise ValueError(
+        raise ArgumentError(
             f"epsilon is {found!r}, but must be at least 2^-46 = {LEAST_EPSILON:.3g}, for which noise can still be "
             f"drawn: {advice}"
         )
@@ -98,9 +100,9 @@ def whole(name: str, value: SupportsIndex, advice: str, *, least: int | None = N
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}: {advice}") from None
     if least is not None and found < least:
-        raise ValueError(f"{name} is {found}, but must be at least {least}: {advice}")
+        raise ArgumentError(f"{name} is {found}, but must be at least {least}: {advice}")
     if most is not None and found > most:
-        raise ValueError(f"{name} is {found}, but must be at most {most}: {advice}")
+        raise ArgumentError(f"{name} is {found}, but must be at most {most}: {advice}")
     return found
 
 
@@ -139,7 +141,7 @@ def choice(name: str, value: object, allowed: Iterable[str]) -> None:
     """Refuse a value that is none of some names by a ValueError, which lists them."""
     known = tuple(allowed)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} is {value!r:.40}, but must be one of {', '.join(known)}")
+        raise ArgumentError(f"{name} is {value!r:.40}, but must be one of {', '.join(known)}")
 
 
 def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -154,7 +156,7 @@ def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError:
-        raise ValueError(f"{name} has rows of different lengths: give an array") from None
+        raise ArgumentError(f"{name} has rows of different lengths: give an array") from None
 
 
 def numbers(name: str, values: npt.ArrayLike, advice: str = "check its shape") -> npt.NDArray[np.float64]:

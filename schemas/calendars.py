@@ -30,6 +30,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from .errors import ArgumentError
+
 Ints = npt.NDArray[np.int64]
 SlotsT = TypeVar("SlotsT", int, Ints)
 
@@ -71,10 +73,10 @@ class Calendar:
             ValueError: the unit is unknown.
         """
         if plain["unit"] not in UNITS:
-            raise ValueError(f"unit is {plain['unit']!r}, but must be one of {', '.join(UNITS)}")
+            raise ArgumentError(f"unit is {plain['unit']!r}, but must be one of {', '.join(UNITS)}")
         shifts = tuple((int(day), int(shift)) for day, shift in plain["shifts"])
         if not shifts or any(one[0] >= other[0] for one, other in pairwise(shifts)):
-            raise ValueError("shifts must name at least one day, and days in rising order")
+            raise ArgumentError("shifts must name at least one day, and days in rising order")
         return cls(plain["unit"], str(plain["timezone"]), shifts, int(plain["interval_us"]), int(plain["origin_us"]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class Calendar:
         """
         if start < self._table.bounds[0] or (stop is not None and stop > self.end):
             name = "windows.start" if start < self._table.bounds[0] else "windows.stop"
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} is outside of the years {FIRST_YEAR} to {LAST_YEAR}, of which windows.size: {self.unit} has "
                 "the clock changes: move it there"
             )
@@ -162,7 +164,7 @@ class Calendar:
         if len(odd):
             at_us = int(table.rests[low + int(odd[0])]) + int(table.bounds[low + int(odd[0])]) * self.interval_us
             at = _EPOCH + dt.timedelta(microseconds=at_us + self.origin_us)
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.size is {self.unit}, and in {self.timezone} the {self.unit} that begins at "
                 f"{at.isoformat().replace('+00:00', 'Z')} does not begin with a slot: use a slots.interval that "
                 "divides the day and every clock change of the zone, such as 30min, and a slots.origin at a full hour"
@@ -170,7 +172,7 @@ class Calendar:
         empty = np.flatnonzero(np.diff(table.bounds[low : high + 1]) < 1)
         if len(empty):
             name = _name(self.unit, first + int(empty[0]))
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.size is {self.unit}, and the {self.unit} {name} does not exist in {self.timezone}, which "
                 "skipped it: move windows.start behind it, or windows.stop before it"
             )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .digests import canonical_json
+from .errors import ArgumentError
 from .noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from .slots import time_zone
 from .states import StateSpace
@@ -302,7 +303,7 @@ def tidy(released: Any) -> pa.Table:
     needed = pa.schema([field for field in RELEASE_SCHEMA if field.name not in _NOT_TIDY])
     absent = [name for name in needed.names if name not in table.column_names]
     if absent:
-        raise ValueError(f"released has not the column {absent[0]}: give rows as PrivateHistograms releases them")
+        raise ArgumentError(f"released has not the column {absent[0]}: give rows as PrivateHistograms releases them")
     table = _without_views(table.select(needed.names), needed).cast(needed).combine_chunks()
     layouts, of_row = _layouts(table)
     sizes = np.array([layout.size for layout in layouts], dtype=np.int64)[of_row]
@@ -369,7 +370,7 @@ def _layouts(table: pa.Table) -> tuple[list[_Layout], npt.NDArray[np.int64]]:
                 space = StateSpace.of_row(edges, unit, missing, labels)
                 layouts.append(_Layout(space, ("",) if classes is None else tuple(classes)))
             except (ValueError, TypeError) as error:
-                raise ValueError(f"row {row + 1}: edges or labels: {error}") from None
+                raise ArgumentError(f"row {row + 1}: edges or labels: {error}") from None
         of_row[row] = known[key]
     return layouts, of_row
 
@@ -435,7 +436,7 @@ def _refuse(table: pa.Table, name: str, wrong: Any, limit: str) -> None:
     if len(found):
         value = table.column(name)[int(found[0])].as_py()
         said = "left out" if value is None else f"{value}"
-        raise ValueError(f"row {found[0] + 1}: {name} is {said:.60}, but {limit}")
+        raise ArgumentError(f"row {found[0] + 1}: {name} is {said:.60}, but {limit}")
 
 
 def _is_zone(text: str) -> bool:
@@ -465,7 +466,7 @@ def _cells(column: pa.ChunkedArray, sizes: npt.NDArray[np.int64]) -> tuple[npt.N
     """All numbers of a column of lists, the row of each, and its place in the list."""
     lists = _one_chunk(column)
     if not np.array_equal(lists.value_lengths().to_numpy(zero_copy_only=False), sizes):
-        raise ValueError("counts: a row has another number of counts than bins and classes: it is no released row")
+        raise ArgumentError("counts: a row has another number of counts than bins and classes: it is no released row")
     parent = np.repeat(np.arange(len(sizes)), sizes)
     return lists.flatten().to_numpy(), parent, np.arange(len(parent)) - (np.cumsum(sizes) - sizes)[parent]
 
@@ -487,7 +488,7 @@ def _estimates(table: pa.Table, sizes: npt.NDArray[np.int64], parent: npt.NDArra
     there = lists.is_valid().to_numpy(zero_copy_only=False)
     values = np.zeros(len(parent))
     if not np.array_equal(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.where(there, sizes, 0)):
-        raise ValueError("estimate: a row has another number of estimates than counts: it is no released row")
+        raise ArgumentError("estimate: a row has another number of estimates than counts: it is no released row")
     values[there[parent]] = lists.flatten().to_numpy()
     return pa.array(values, mask=~there[parent])
 

@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .calendars import Calendar
-from .errors import QuiltstreamError
+from .errors import ArgumentError, ExitCode, QuiltstreamError
 
 _UNITS_US = {
     "us": 1,
@@ -84,13 +84,15 @@ def parse_duration(text: str) -> int:
     """
     match = _DURATION.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        raise ValueError(
+        raise ArgumentError(
             f"duration {text!r} is not a positive whole number with a unit; write one of {', '.join(_UNITS_US)}, "
             f"for example 30min or 7d"
         )
     duration = int(match[1]) * _UNITS_US[match[2]]
     if duration > _LONGEST_US:
-        raise ValueError(f"duration {text!r} is longer than the calendar, {format_duration(_LONGEST_US)}; write less")
+        raise ArgumentError(
+            f"duration {text!r} is longer than the calendar, {format_duration(_LONGEST_US)}; write less"
+        )
     return duration
 
 
@@ -118,11 +120,13 @@ def time_zone(name: str) -> ZoneInfo:
         ValueError: there is no zone of that name, or the name stands for another zone on each machine.
     """
     if name in {"localtime", "posixrules", "Factory"}:
-        raise ValueError(f"timezone {name!r} is whatever a machine is set to; use an IANA name such as Europe/London")
+        raise ArgumentError(
+            f"timezone {name!r} is whatever a machine is set to; use an IANA name such as Europe/London"
+        )
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"timezone {name!r} is unknown; use an IANA name such as UTC or Europe/London") from error
+        raise ArgumentError(f"timezone {name!r} is unknown; use an IANA name such as UTC or Europe/London") from error
 
 
 def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> int:
@@ -136,7 +140,7 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
         try:
             stamp = dt.datetime.fromisoformat(text.strip())
         except ValueError as error:
-            raise ValueError(
+            raise ArgumentError(
                 f"instant {text!r} is not an ISO 8601 date or date-time; write 2013-01-01 or 2013-01-01T00:30Z, "
                 "with a year from 0001 to 9999"
             ) from error
@@ -148,14 +152,16 @@ def parse_instant(text: str | dt.date | dt.datetime, timezone: str = "UTC") -> i
         zone = time_zone(timezone)
         first, second = stamp.replace(tzinfo=zone, fold=0), stamp.replace(tzinfo=zone, fold=1)
         if first.utcoffset() != second.utcoffset():
-            raise ValueError(
+            raise ArgumentError(
                 f"instant {stamp.isoformat()} is ambiguous or does not exist in {timezone} (a clock change); "
                 f"write it with its offset, for example {stamp.isoformat()}+00:00"
             )
         stamp = first
     found = (stamp - _EPOCH) // dt.timedelta(microseconds=1)
     if not _FIRST_US <= found <= _LAST_US:
-        raise ValueError(f"instant {stamp.isoformat()} is in UTC outside of the years 0001 to 9999; write one within")
+        raise ArgumentError(
+            f"instant {stamp.isoformat()} is in UTC outside of the years 0001 to 9999; write one within"
+        )
     return found
 
 
@@ -181,7 +187,7 @@ class SlotGrid:
 
     def __post_init__(self) -> None:
         if self.interval_us < 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"interval_us {self.interval_us} must be at least 1 microsecond; give the sampling interval"
             )
 
@@ -201,7 +207,7 @@ class SlotGrid:
         """
         slots, rest = divmod(duration_us, self.interval_us)
         if rest or slots < 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} {format_duration(duration_us)} is not a whole number of slots of "
                 f"{format_duration(self.interval_us)}; use a multiple of the interval"
             )
@@ -215,7 +221,7 @@ class SlotGrid:
         """
         slot, rest = divmod(time_us - self.origin_us, self.interval_us)
         if rest:
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} {format_instant(time_us)} is not the start of a slot; slots of "
                 f"{format_duration(self.interval_us)} begin at {format_instant(self.origin_us)}: "
                 f"use {format_instant(self.time_of(slot))} or move slots.origin"
@@ -243,6 +249,8 @@ class Window:
 
 class NoWholeWindowError(QuiltstreamError, ValueError):
     """No whole window lies between the ends of a schedule."""
+
+    exit_code = ExitCode.SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +282,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"windows.size is {self.size} slots and must be at least 1")
+            raise ArgumentError(f"windows.size is {self.size} slots and must be at least 1")
         if self.every < 1 or self.size % self.every:
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.every is {self.every} slots and must divide windows.size, {self.size} slots: every slot "
                 f"then lies in the same number of windows; use for example every = size / 2"
             )
@@ -299,7 +307,7 @@ class Schedule:
 
     def _check_calendar(self, calendar: Calendar) -> None:
         if (self.size, self.every, self.anchor) != (calendar.longest, calendar.longest, 0):
-            raise ValueError(f"windows.size is {calendar.unit}, and its windows have no other length or anchor")
+            raise ArgumentError(f"windows.size is {calendar.unit}, and its windows have no other length or anchor")
         if self.start is None:
             return
         calendar.check_within(self.start, self.stop)
@@ -320,7 +328,7 @@ class Schedule:
             ValueError: the schedule has no start yet.
         """
         if self.start is None:
-            raise ValueError("this schedule has no start yet; resolve it from the data or set windows.start")
+            raise ArgumentError("this schedule has no start yet; resolve it from the data or set windows.start")
         if self.calendar is not None:
             return self.calendar.stop_of(self.calendar.number_of(self.start - 1))
         return self.anchor - (self.anchor - self.start) // self.every * self.every
@@ -337,7 +345,7 @@ class Schedule:
 
     def __len__(self) -> int:
         if self.stop is None:
-            raise ValueError("an endless schedule has no number of windows; set windows.stop")
+            raise ArgumentError("an endless schedule has no number of windows; set windows.stop")
         return self.ended_by(self.stop)
 
     def ended_by(self, slot: int) -> int:
@@ -646,13 +654,13 @@ class SlotClasses:
         known = ", ".join(get_args(SlotClass))
         for i, name in enumerate(self.by):
             if name not in _LABELS:
-                raise ValueError(
+                raise ArgumentError(
                     f"by names {name!r}, and slots are told apart by {known} of the public clock, never by data"
                 )
             if name in self.by[:i]:
-                raise ValueError(f"by names {name!r} twice: name it once")
+                raise ArgumentError(f"by names {name!r} twice: name it once")
         if {"weekday", "weekend"} <= set(self.by):
-            raise ValueError(
+            raise ArgumentError(
                 "by names weekday and weekend, and the day of the week says which days are weekends: leave weekend out"
             )
 
@@ -726,7 +734,7 @@ class SlotClasses:
             return
         cells = len(self) * states
         if cells > MOST_CELLS:
-            raise ValueError(
+            raise ArgumentError(
                 f"by {', '.join(self.by)}: {len(self)} classes of {states} states are {cells:,} cells in a histogram, "
                 f"and {MOST_CELLS:,} are the most; name fewer classes, or use fewer states.edges"
             )
@@ -735,12 +743,12 @@ class SlotClasses:
             what, unit = _WITHIN[name]
             interval = format_duration(grid.interval_us)
             if unit % grid.interval_us:
-                raise ValueError(
+                raise ArgumentError(
                     f"by {name}: slots of {interval} do not divide {what}, so some would be in two classes; use a "
                     f"slots.interval that divides {what}, or leave by out"
                 )
             if ((offsets + grid.origin_us) % grid.interval_us).any():
-                raise ValueError(
+                raise ArgumentError(
                     f"by {name}: slots of {interval} do not fill {what} of {self.timezone} from its beginning all "
                     "through the schedule, so some would be in two classes; use a shorter slots.interval, begin "
                     f"slots.origin with {what} there, or use slots.timezone UTC"

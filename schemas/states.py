@@ -33,6 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .errors import ArgumentError
+
 #: Label of the state of a cell without a reading.
 MISSING_LABEL = "missing"
 
@@ -81,13 +83,13 @@ class StateSpace:
         self._check_categories()
         for i, edge in enumerate(self.edges):
             if not math.isfinite(edge):
-                raise ValueError(f"states.edges[{i}] is {edge}; edges must be finite: the end bins are open anyway")
+                raise ArgumentError(f"states.edges[{i}] is {edge}; edges must be finite: the end bins are open anyway")
             if i and edge <= self.edges[i - 1]:
-                raise ValueError(
+                raise ArgumentError(
                     f"states.edges[{i}] is {edge:g}, not above the one before it, {self.edges[i - 1]:g}; sort them"
                 )
         if self.names and len(self.names) != self.bins:
-            raise ValueError(
+            raise ArgumentError(
                 f"states.labels has {len(self.names)} labels for {self.bins} bins; "
                 f"{len(self.edges)} edges make {self.bins} bins"
             )
@@ -95,25 +97,27 @@ class StateSpace:
     def _check_categories(self) -> None:
         if not self.categories:
             if self.other is not None:
-                raise ValueError("states.other is the state of labels that are none of states.categories; name these")
+                raise ArgumentError(
+                    "states.other is the state of labels that are none of states.categories; name these"
+                )
             return
         if self.edges or self.names or self.unit:
-            raise ValueError(
+            raise ArgumentError(
                 "states.categories are labels instead of numbers: leave states.edges, states.labels and states.unit out"
             )
         seen: set[str] = set()
         for i, label in enumerate(self.categories):
             if not label.strip() or label != label.strip():
-                raise ValueError(
+                raise ArgumentError(
                     f"states.categories[{i}] is {label!r}; a label is not empty, and has no blanks around it"
                 )
             if label in seen:
-                raise ValueError(f"states.categories[{i}] is {label!r}, which stands before it; name each once")
+                raise ArgumentError(f"states.categories[{i}] is {label!r}, which stands before it; name each once")
             seen.add(label)
         if self.other is not None and (not self.other.strip() or self.other != self.other.strip()):
-            raise ValueError(f"states.other is {self.other!r}; a label is not empty, and has no blanks around it")
+            raise ArgumentError(f"states.other is {self.other!r}; a label is not empty, and has no blanks around it")
         if self.missing_state and MISSING_LABEL in self.all_categories:
-            raise ValueError(
+            raise ArgumentError(
                 f"states.categories has {MISSING_LABEL!r}, which under missing: state is the state of a cell without a "
                 "reading; name the category otherwise in the data, or set missing to public"
             )
@@ -210,20 +214,22 @@ class StateSpace:
             ValueError: no edge is given, or one is none of this space's, or they are not in order.
         """
         if self.categories:
-            raise ValueError("bins is edges, and states.categories has none: a bin for each category; leave bins out")
+            raise ArgumentError(
+                "bins is edges, and states.categories has none: a bin for each category; leave bins out"
+            )
         if not edges:
-            raise ValueError(
+            raise ArgumentError(
                 "bins is empty: a single bin says nothing about the values; name an edge, or leave bins out"
             )
         for i, edge in enumerate(edges):
             if edge not in self.edges:
                 known = ", ".join(f"{one:g}" for one in self.edges)
-                raise ValueError(
+                raise ArgumentError(
                     f"bins[{i}] is {edge:g}, and the bins of a query are unions of its domain's states: name some of "
                     f"states.edges, {known}"
                 )
             if i and edge <= edges[i - 1]:
-                raise ValueError(f"bins[{i}] is {edge:g}, not above the one before it, {edges[i - 1]:g}; sort them")
+                raise ArgumentError(f"bins[{i}] is {edge:g}, not above the one before it, {edges[i - 1]:g}; sort them")
         return self if edges == self.edges else StateSpace(edges, self.unit, self.missing_state, absent=self.absent)
 
     def firsts_in(self, finer: StateSpace) -> npt.NDArray[np.int64]:

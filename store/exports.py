@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, project_to_total
 from ..schemas import files
 from ..schemas.digests import canonical_json
+from ..schemas.errors import ArgumentError
 from ..schemas.releases import release_batch
 from ..schemas.slots import SlotGrid, format_duration
 from .address import StoreAddress
@@ -104,10 +105,10 @@ def back_up(
 ) -> None:
     """Copy an SQLite ledger, to which ``opened`` gives a connection, to a new file while jobs may be running."""
     if not address.is_sqlite:
-        raise ValueError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
+        raise ArgumentError(f"ledger {address}: a server is backed up with its own tools; use pg_dump")
     for path in (f"{target}{end}" for end in ("", *BESIDE)):  # SQLite would play a log beside it into it
         if os.path.lexists(path):
-            raise ValueError(f"{path}: it exists, and a backup never replaces a file; choose another name")
+            raise ArgumentError(f"{path}: it exists, and a backup never replaces a file; choose another name")
     # a copy of damage would take the place of an earlier one that is whole
     check()
     with (
@@ -118,7 +119,7 @@ def back_up(
         try:
             source.backup(copy)
         except sqlite3.Error as error:
-            raise ValueError(
+            raise ArgumentError(
                 f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
             ) from None
 
@@ -133,9 +134,9 @@ def _whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
         with files.whole_file(path, private=private, new=private) as part:
             yield part
     except files.FileError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ArgumentError(f"{path}: {error}") from None
     except OSError as error:
-        raise ValueError(
+        raise ArgumentError(
             f"{path}: cannot be written ({files.reason(error)}); check the folder and the room on its disk"
         ) from None
 
@@ -147,7 +148,7 @@ _COLUMNS = {"domain": pa.utf8(), "seq": pa.int64(), "key": pa.utf8(), "body": pa
 def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
     """Write the rows of some domains, each with the digest of all up to it, as far as it is known; how many."""
     if path.suffix not in (".jsonl", ".parquet"):
-        raise ValueError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
+        raise ArgumentError(f"{path}: the suffix {path.suffix!r} is no format; use .jsonl or .parquet")
     rows = [
         dict(zip(_COLUMNS, (chain.name, row.seq, row.key, row.body, chain.digest_at(row.seq).hex()), strict=True))
         for chain in chains

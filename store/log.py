@@ -28,6 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ..schemas.digests import canonical_json
+from ..schemas.errors import ArgumentError
 from .errors import damaged
 
 #: The only version of the tables that there is.
@@ -124,7 +125,7 @@ class Head(NamedTuple):
         number, _, digest = text.strip().lower().partition(".")
         whole = number.isascii() and number.isdigit() and len(number) < 19 and len(digest) == 2 * _DIGEST  # noqa: PLR2004 - below 2**63
         if not whole or not set(digest) <= set("0123456789abcdef"):
-            raise ValueError(f"{text!r} is no head; one is like 12. and {2 * _DIGEST} hexadecimal digits")
+            raise ArgumentError(f"{text!r} is no head; one is like 12. and {2 * _DIGEST} hexadecimal digits")
         return cls(int(number), digest)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..privacy.mechanisms.histogram import ExactHistogram, FixedTotalHistogram, LaplaceHistogram
 from ..schemas.calendars import Calendar
 from ..schemas.digests import canonical_json, digest, stable_hashes
+from ..schemas.errors import ArgumentError
 from ..schemas.ledger import LedgerEntry
 from ..schemas.roster import Roster
 from ..schemas.slots import Schedule, SlotClasses, SlotGrid, Window, format_duration, format_instant
@@ -60,7 +61,7 @@ class BeliefChange:
 
     def __post_init__(self) -> None:
         if self.kind not in ("joined", "switched") or (self.kind == "switched") != (self.slot is not None):
-            raise ValueError(
+            raise ArgumentError(
                 f"a belief of kind {self.kind!r} with slot {self.slot}: one that joins has no slot, one that is "
                 "switched to has the first slot whose transitions follow it"
             )
@@ -265,7 +266,7 @@ class QuerySpec:
         own = self.header[LENGTHS].get(str(slots))
         if own is None:
             known = ", ".join(map(str, self.lengths))
-            raise ValueError(f"no noise is on record for windows of {slots} slots, only for those of {known}")
+            raise ArgumentError(f"no noise is on record for windows of {slots} slots, only for those of {known}")
         return replace(
             self,
             scale=Fraction(own["scale_exact"]),

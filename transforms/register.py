@@ -23,7 +23,7 @@ import pyarrow as pa
 from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 
-from ..schemas.errors import QuiltstreamError
+from ..schemas.errors import ExitCode, QuiltstreamError
 from ..schemas.files import keep_memory_private
 from ..schemas.readings import RejectReason
 from ..schemas.roster import MOST_SERIES, Roster
@@ -77,6 +77,8 @@ class Register(beam.DoFn):
 
 class NothingCountsError(QuiltstreamError):
     """No reading of the source counts in any window, and nothing is charged for nothing."""
+
+    exit_code = ExitCode.SOURCE
 
 
 class RegisterCounted(beam.DoFn):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ..schemas.errors import QuiltstreamError
+from ..schemas.errors import ExitCode, QuiltstreamError
 from ..schemas.readings import RejectReason
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
@@ -58,6 +58,8 @@ def words_of(tally: Tally) -> str:
 
 class NoReadingsError(QuiltstreamError):
     """The source has no reading, and the settings leave something to its readings."""
+
+    exit_code = ExitCode.SOURCE
 
 
 class NoWindowError(SettingsError):

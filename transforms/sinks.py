@@ -39,6 +39,7 @@ from ..schemas.releases import RELEASE_VERSION
 from ..schemas.settings.connectors import FileFormat
 from ..schemas.table_files import RELEASES, Parts, RowForm, in_one, read_rows, rows_in, write_parts, write_stream
 from .formats.paths import is_local, open_bytes
+from .sources.progress import at_work
 
 #: Rejected rows, by where they were.
 REJECTS = RowForm(
@@ -198,8 +199,9 @@ class _WriteBlocks(beam.DoFn):
 
     def finish_bundle(self) -> None:
         writing, self._writing = self._writing, []
-        for one in writing:
-            one.result()
+        with at_work("sink"):
+            for one in writing:
+                one.result()
 
 
 class _WriteRejects(beam.DoFn):

@@ -360,9 +360,9 @@ class Group(click.Group):
             with _written():
                 return super().main(*args, **kwargs)
         except OutputError as error:
-            if error.code is not ExitCode.PIPE:
+            if error.exit_code is not ExitCode.PIPE:
                 _say(str(error))
-            sys.exit(error.code)
+            sys.exit(error.exit_code)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the words before the command; Ctrl-C ends that as it ends a command."""

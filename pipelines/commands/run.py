@@ -186,7 +186,7 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
             raise
         then = "again; the same rows come out, and nothing is charged"
         then = then if output.field == "sink" else f"{then} twice"
-        raise SinkError(output.failed(error), f"{output.kept}: {output.mend(error)}, and run {then}") from error
+        raise SinkError(output, error, f"{output.kept}: {output.mend(error)}, and run {then}") from error
     return counters(result)
 
 

@@ -51,7 +51,7 @@ from ...transforms.sources.arriving_files import ArrivingFiles, StandardInput
 from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
-from ..errors import CommandError
+from ..errors import CommandError, ExitCode
 from .job_io import Field, JobPath, check_paths, check_topics, is_full, job_paths, not_begun, outputs_of
 from .live import LiveSink, LiveSource, recorded_blocks
 
@@ -325,7 +325,8 @@ class FollowedFiles(LiveSource):
     """Files that appear in folders, or standard input.
 
     Raises:
-        SettingsError: its columns cannot be read so, or a folder is not there.
+        SettingsError: its columns cannot be read so.
+        CommandError: a folder is not there.
     """
 
     def __init__(self, settings: Settings, group: str | None) -> None:
@@ -345,7 +346,9 @@ class FollowedFiles(LiveSource):
         for pattern in patterns:
             folder = Path(pattern).parent
             if is_local(pattern) and not glob.has_magic(str(folder)) and not is_folder(folder):
-                raise SettingsError([f"{source.setting}: the folder {folder} is not there; make it, or check its name"])
+                # a disk that is not mounted yet
+                text = f"{source.setting}: the folder {folder} is not there; mount or make it, or check its name"
+                raise CommandError(text, ExitCode.AWAY)
         self._source = ArrivingFiles(decoder, patterns)
 
     def read(self, pace: PollingPolicy) -> ReadLive:

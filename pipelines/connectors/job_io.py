@@ -290,8 +290,7 @@ class Output:
         """What went wrong, in words that hold no data."""
         if self.files and is_full(error):
             return f"{self.field}: {self.place} could not be written, because no room is left on its disk"
-        _, kind = failed_step(error)
-        return f"{self.field}: {self.place} could not be written ({kind or type(error).__name__})"
+        return f"{self.field}: {self.place} could not be written ({failed_step(error)[1]})"
 
     def mend(self, error: BaseException) -> str:
         """What to do."""
@@ -299,18 +298,12 @@ class Output:
 
 
 class SinkError(CommandError):
-    """Sink or rejects could not be written.
+    """Sink or rejects could not be written: they refuse it, or no room is left there."""
 
-    Attributes:
-        symptom: what went wrong, without the next step.
-        full: whether no room is left there.
-    """
-
-    def __init__(self, symptom: str, then: str, *, full: bool = False) -> None:
-        """Keep the symptom; the message has the next step, too."""
-        super().__init__(f"{symptom}. {then}", ExitCode.SINK)
-        self.symptom = symptom
-        self.full = full
+    def __init__(self, output: Output, error: BaseException, then: str) -> None:
+        """Name the place and the next step."""
+        full = output.files and is_full(error)
+        super().__init__(f"{output.failed(error)}. {then}", ExitCode.AWAY if full else ExitCode.SINK)
 
 
 def outputs_of(settings: Settings) -> tuple[Output, ...]:
@@ -340,7 +333,7 @@ def is_full(error: BaseException) -> bool:
 def not_begun(output: Output, error: OSError) -> SinkError:
     """A job that cannot begin for want of room."""
     then = f"Nothing was charged by this run: {output.mend(error)}, and run again"
-    return SinkError(output.failed(error), then, full=True)
+    return SinkError(output, error, then)
 
 
 @contextmanager
@@ -354,8 +347,5 @@ def filling(outputs: tuple[Output, ...]) -> Generator[None]:
         yield
     except OSError as error:
         sink = next(one for one in outputs if one.field == "sink")
-        raise SinkError(
-            sink.failed(error),
-            f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first",
-            full=sink.files and is_full(error),
-        ) from error
+        then = f"{sink.kept}: {sink.mend(error)}, and run again; it is given what it lacks first"
+        raise SinkError(sink, error, then) from error

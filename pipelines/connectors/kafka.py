@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -31,13 +30,12 @@ from ...transforms.readings.slots import words_of
 from ...transforms.sinks import REJECTS, SendRejects, SendReleases, release_messages
 from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy, ReadLive
-from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode, LoginError
+from ..errors import CommandError, ExitCode
 from .job_io import Field
 from .live import LiveSink, LiveSource, recorded_blocks
 
-#: Seconds that brokers may be away when a job begins, and the longest pause between two attempts.
+#: Seconds that brokers have to give what is in a topic.
 _PATIENCE_S = 60.0
-_LONGEST_PAUSE_S = 10.0
 
 _Made = TypeVar("_Made")
 
@@ -57,27 +55,17 @@ def topic_of(settings: Settings, given: KafkaSink) -> Topic:
     return Topic(_cluster_of(settings, given), given.topic, given.format, numbers)
 
 
-def patiently(field: str, attempt: Callable[[], _Made], *, patience_s: float = _PATIENCE_S) -> _Made:
-    """Try something with brokers for so many seconds until they answer, and say so meanwhile.
+def asked(field: str, attempt: Callable[[], _Made]) -> _Made:
+    """Ask brokers before a job begins.
 
     Raises:
-        LoginError: they do not take the login, or one side does not take the other's certificate.
-        CommandError: they do not answer for so long, or it cannot be done at all.
+        CommandError: they do not answer, or it cannot be done at all.
     """
-    deadline, pause = time.monotonic() + patience_s, 1.0
-    while True:
-        try:
-            return attempt()
-        except KafkaUnavailableError as error:
-            text = f"{field}: {error}"
-            if not error.passing:
-                kind = LoginError if error.login else CommandError
-                raise kind(text, ExitCode.FAILURE, at_first=NOT_CHARGED) from error
-            if time.monotonic() + pause > deadline:
-                raise AwayError(text, ExitCode.FAILURE, "sink", at_first=NOT_CHARGED) from error
-            click.echo(f"{field}: {error}; trying again in {pause:g} s", err=True)
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+    try:
+        return attempt()
+    except KafkaUnavailableError as error:
+        code = ExitCode.AWAY if error.passing else ExitCode.FAILURE if error.login else ExitCode.SINK
+        raise CommandError(f"{field}: {error}. Nothing was charged by this run", code) from error
 
 
 def _missing_secrets(settings: Settings, field: str, broker: KafkaSource | KafkaSink) -> list[str]:
@@ -144,10 +132,10 @@ class SinkTopic(LiveSink):
         """
         topic, field = self._topic, f"{self._field}.kafka"
         if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
-            patiently(field, partial(look_to_write, topic), patience_s=self._patience_s)
+            asked(field, partial(look_to_write, topic))
         if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
             ask = partial(topic.head, RELEASES.avro if self._field == "sink" else REJECTS.avro)
-            patiently(field, ask, patience_s=self._patience_s)
+            asked(field, ask)
 
     def releases(self) -> SendReleases:
         """The sending of releases."""
@@ -214,7 +202,7 @@ class SinkTopic(LiveSink):
                 del marks[:]
             return read_ids(self._topic, *names, take, patience_s=self._patience_s)
 
-        return patiently("sink.kafka", attempt, patience_s=self._patience_s)
+        return asked("sink.kafka", attempt)
 
 
 def _mark(release_id: str) -> int:
@@ -229,11 +217,6 @@ def _marks(ids: list[str]) -> npt.NDArray[np.uint64]:
     return np.array([_mark(one) for one in ids], dtype=np.uint64)
 
 
-#: When this process first began the job of a domain and query, and how far the broker's clock may be from ours.
-_BEGUN: dict[tuple[str, str], int] = {}
-_MARGIN_US = 60_000_000
-
-
 def send_blocks(topic: Topic, registration: Registration, records: Iterable[Record]) -> int:
     """Send blocks on record to a job's sink; refusals have no block, and are passed over.
 
@@ -241,7 +224,7 @@ def send_blocks(topic: Topic, registration: Registration, records: Iterable[Reco
         How many were sent.
 
     Raises:
-        CommandError: they cannot be sent; :class:`.AwayError` if they can once the brokers are back.
+        CommandError: they cannot be sent.
     """
     sender, sent = topic.sender(f"sink.{topic.kind}"), 0
     try:
@@ -251,10 +234,8 @@ def send_blocks(topic: Topic, registration: Registration, records: Iterable[Reco
                 sent += 1
         sender.finish()
     except BrokerUnavailableError as error:
-        text = f"{error}. What was charged is on record: mend it and run again"
-        if error.passing:
-            raise AwayError(text, ExitCode.FAILURE, "sink") from error
-        raise CommandError(text, ExitCode.FAILURE) from error
+        text = f"{error}. What was charged is on record, and is sent when the job begins again"
+        raise CommandError(text, ExitCode.AWAY if error.passing else ExitCode.SINK) from error
     finally:
         sender.close()
     return sent
@@ -286,7 +267,7 @@ class Topics(LiveSource):
 
         Raises:
             SettingsError: a topic is not there, or may not be seen, or an option is wrong.
-            LoginError: the brokers do not take the login, or one side does not take the other's certificate.
+            CommandError: the brokers do not take the login, or one side does not take the other's certificate.
         """
         cluster = _cluster_of(self._settings, self._given)
         try:
@@ -302,7 +283,8 @@ class Topics(LiveSource):
             click.echo(f"source.kafka: {error}; the topics are not looked at from here", err=True)
         except KafkaUnavailableError as error:
             if error.login:
-                raise LoginError(f"source.kafka: {error}", ExitCode.FAILURE, at_first=NOT_CHARGED) from error
+                text = f"source.kafka: {error}. Nothing was charged by this run"
+                raise CommandError(text, ExitCode.FAILURE) from error
             if not error.passing:
                 raise SettingsError([f"source.kafka: {error}"]) from None
             click.echo(f"source.kafka: {error}; the readers keep trying", err=True)
@@ -310,7 +292,7 @@ class Topics(LiveSource):
     def partitions(self, pace: PollingPolicy) -> KafkaPartitions:
         """The partitions of the topics, and where a run begins in them."""
         settings, given = self._settings, self._given
-        start = _again(settings, start_of(settings, given, pace), pace)
+        start = start_of(settings, given, pace)
         return KafkaPartitions(
             cluster=_cluster_of(settings, given),
             topics=given.all_topics,
@@ -364,15 +346,6 @@ def _before_us(settings: Settings) -> int:
     """How long before a window a reading may count in it."""
     words = words_of(settings.readings, settings.slots.of)
     return 0 if words is None else words.before_us
-
-
-def _again(settings: Settings, start: Start, pace: PollingPolicy) -> Start:
-    """The same start for a job that this process begins once more: the end of a topic is elsewhere by then."""
-    if start.kind != "latest" or not pace.begin_us:
-        return start
-    now = time.time_ns() // 1_000
-    begun = _BEGUN.setdefault((settings.domain, settings.query), now)
-    return start if begun == now else Start("instant", begun - _MARGIN_US)
 
 
 def _first_of(settings: Settings, given: KafkaSource) -> Start:

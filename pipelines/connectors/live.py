@@ -55,7 +55,7 @@ class LiveSource(ABC):
 
         Raises:
             SettingsError: the source cannot be read again, or is not there.
-            AwayError: it does not answer.
+            CommandError: it does not answer.
         """
         return None
 

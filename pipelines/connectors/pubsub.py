@@ -25,7 +25,7 @@ from ...transforms.pubsub import ReadSubscription, SendRows, with_attributes
 from ...transforms.readings.slots import words_of
 from ...transforms.sinks import release_messages
 from ...transforms.sources.reader import PollingPolicy
-from ..errors import NOT_CHARGED, AwayError, CommandError, ExitCode
+from ..errors import CommandError, ExitCode
 from .job_io import Field
 from .live import LiveSink, LiveSource
 
@@ -59,12 +59,12 @@ def library() -> Any:
 
 
 @contextmanager
-def _asking(what: str, then: str) -> Generator[None]:
+def _asking(what: str) -> Generator[None]:
     """Errors of the client as ours; what the service says may quote anything, and is not repeated.
 
     Raises:
         SettingsError: it cannot be done.
-        AwayError: the service does not answer.
+        CommandError: the service does not answer.
     """
     try:
         yield
@@ -76,8 +76,7 @@ def _asking(what: str, then: str) -> Generator[None]:
         name = type(error).__name__
         if name in _WRONG:
             raise SettingsError([f"{what}: {_WRONG[name]}"]) from error
-        part = "source" if what.startswith("source") else "sink"
-        raise AwayError(f"{what}: Pub/Sub says {name}", ExitCode.FAILURE, part, at_first=then) from error
+        raise CommandError(f"{what}: Pub/Sub says {name}", ExitCode.AWAY) from error
 
 
 class Subscription(LiveSource):
@@ -120,7 +119,7 @@ class Subscription(LiveSource):
 
         Raises:
             SettingsError: the subscription cannot be read again, or is not there.
-            AwayError: the service does not answer.
+            CommandError: the service does not answer.
         """
         if goes_on(options):
             return None
@@ -149,7 +148,7 @@ class Subscription(LiveSource):
     def _sought(self, at_us: int, client: Callable[[], Any]) -> int:
         """Seek to an instant; for how many microseconds the subscription keeps messages."""
         name = self.given.subscription
-        with _asking(f"source.pubsub: {name}", NOT_CHARGED), client() as service:
+        with _asking(f"source.pubsub: {name}"), client() as service:
             found = service.get_subscription(request={"subscription": name}, timeout=_ANSWER_S)
             kept = [found.message_retention_duration] if found.retain_acked_messages else []
             kept += [found.topic_message_retention_duration] if found.topic_message_retention_duration else []
@@ -210,7 +209,7 @@ class SinkTopic(LiveSink):
             return 0
         sent, blocks, what = list[Any](), 0, f"sink.pubsub: {given.topic}"
         try:
-            with _asking(what, "What was charged is on record: mend it and run again"):
+            with _asking(what):
                 client = self._publisher()
                 for record in store.records(*names, after=(starts[-given.resend :][0], -1)):
                     if record.block is not None:

@@ -1,10 +1,8 @@
 """The graph of a live job, for a command that watches it or a launcher that does not.
 
 Everything that can be wrong is looked for before anything is made. Then the query is put on record, and the sink gets
-what it lacks of the record.
-
-:func:`launch` is for launchers that must build a graph and return, such as Dataflow's Flex Templates. What
-``quiltstream run --live`` does beside is left out: restarts, the watchdog, and models that are estimated first.
+what it lacks of the record. :func:`launch` is for launchers that must build a graph and return, such as Dataflow's Flex
+Templates; nobody watches its job, and no model is estimated first.
 """
 
 from __future__ import annotations
@@ -34,14 +32,15 @@ from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, labelled_so_far, make_folders
 from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import LiveSink, LiveSource, check_runner, check_secrets, live_sinks, live_source
-from ..on_record import begin_memory, note_lost_history
+from ..on_record import Follower, begin_memory, note_lost_history
 from ..preflight import Word, check_command, preflight
 from ..runners import on_prism, options_of, reads_here, runner_name
 from .flink import flink_job
-from .monitor import Follower, LiveJob
-from .runner import check_standard_input, live_pipeline, worker_pool
+from .follow import LiveJob
+from .runner import check_standard_input, live_pipeline
 
-#: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call.
+#: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call: Flink's portable
+#: runner keeps for ever what is handed back to it (Beam's issue 27648), and a checkpoint waits for the call's end.
 _STAY_LOOKS = 10
 _SHORTEST_STAY_S = 5.0
 _LONGEST_STAY_S = 10.0
@@ -54,7 +53,6 @@ _REST_S = 1.1
 def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: int) -> PollingPolicy:
     """When the settings close windows of a schedule, and from where on."""
     live, lateness = settings.live, settings.windows.lateness
-    end = grid.time_of(schedule.covered.stop) if schedule.bounded else None
     words = words_of(settings.readings, settings.slots.of)
     late_us = 0 if lateness is None else parse_duration(lateness)
     return PollingPolicy(
@@ -63,18 +61,9 @@ def pace_of(settings: Settings, grid: SlotGrid, schedule: Schedule, begin_us: in
         lateness_us=late_us + (0 if words is None else words.after_us),
         idle_us=None if live.idle is None else parse_duration(live.idle),
         poll_s=parse_duration(live.poll) / 1e6,
-        end_us=end,
+        end_us=grid.time_of(schedule.covered.stop) if schedule.bounded else None,
         steps=Steps.of(grid, schedule, words),
     )
-
-
-def stay_of(poll_s: float) -> float:
-    """How long a call of the reader goes on looking, on runners other than Prism.
-
-    Flink's portable runner keeps whatever is handed back to it for ever (Beam's issue 27648). A checkpoint waits for
-    the call's end, so it is not longer than :data:`_LONGEST_STAY_S`.
-    """
-    return min(max(_STAY_LOOKS * poll_s, _SHORTEST_STAY_S), _LONGEST_STAY_S)
 
 
 def live_job(
@@ -87,35 +76,34 @@ def live_job(
 
     Raises:
         SettingsError: the settings do not make a live job.
-        CommandError: the runner cannot be used, or the sink holds something else or releases that are not on record,
-            or has no room.
+        CommandError: the runner or the sink cannot be used, or the sink holds something else or what is not on record.
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     options, way = options_of(beam_options), LiveWay()
     flink, pipeline = flink_job(options), live_pipeline(options)
     ready = preflight(settings, histograms.plan, options, way, word)
-    settings, plan, unknown = ready.settings, ready.plan, ready.unknown
-    source: LiveSource = ready.source
+    settings, plan, source = ready.settings, ready.plan.opened(), ready.source
     sink, rejects = way.sinks(settings)
-    plan = plan.opened()
-    histograms = histograms.in_ledger(plan.address)
-    # a job that is begun again takes up what the first one did
-    begun = histograms.begun or (record_before(plan) if goes_on(options) else None)
+    begun = record_before(plan) if goes_on(options) else None
     follower = Follower(plan, register(plan))
-    _check_endless(plan, follower.registration)
+    registration = follower.registration
+    _check_endless(plan, registration)
     if ready.marked:
-        note_lost_history(plan, unknown)
+        note_lost_history(plan, ready.unknown)
     memory = begin_memory(settings, follower.store)
-    here, pool = on_prism(options), worker_pool(options)
-    histograms = histograms.in_ledger(plan.address, memory, begun, registered=follower.registration)
+    histograms = histograms.in_ledger(plan.address, memory, begun, registered=registration)
     outputs = outputs_of(settings)
     with filling(outputs):
-        restored = sink.complete(follower.store, follower.registration)
+        restored = sink.complete(follower.store, registration)
+    may_end = settings.source is not None and settings.source.may_end
     if settings.source is not None and settings.source.stdin:
         wait_without_end()
-    pace = pace_of(settings, plan.grid, follower.registration.query.schedule, follower.begin_us())
+    here = on_prism(options)
+    pace = pace_of(settings, plan.grid, registration.query.schedule, follower.begin_us())
     pace = replace(pace, together=reads_here(options))
-    pace = pace if here else replace(pace, stay_s=stay_of(pace.poll_s), rest_s=_REST_S)
+    if not here:
+        stay_s = min(max(_STAY_LOOKS * pace.poll_s, _SHORTEST_STAY_S), _LONGEST_STAY_S)
+        pace = replace(pace, stay_s=stay_s, rest_s=_REST_S)
     lost_us = source.begin(pace, options)
     if not source.declares:
         histograms = histograms.by_the_watermark(lost_us)
@@ -124,20 +112,7 @@ def live_job(
     _ = published.releases | "Sink" >> sink.releases()
     if rejects is not None:
         _ = (decoded.rejected, published.rejected) | "All rejects" >> beam.Flatten() | "Rejects" >> rejects.rejects()
-    return LiveJob(
-        pipeline,
-        follower,
-        pace,
-        follower.record(),
-        restored,
-        here,
-        flink,
-        outputs,
-        pool,
-        word.forgiven | frozenset(unknown.names),
-        begun,
-        settings.source is not None and settings.source.may_end,
-    )
+    return LiveJob(pipeline, follower, pace, follower.record(), restored, here, flink, outputs, may_end)
 
 
 def _check_endless(plan: Plan, registration: Registration) -> None:
@@ -145,11 +120,9 @@ def _check_endless(plan: Plan, registration: Registration) -> None:
     stop = registration.query.schedule.stop
     if plan.schedule.stop is None and stop is not None:
         raise SettingsError(
-            [
-                f"windows.stop is left out, and query {plan.query_name!r} is on record with its end at "
-                f"{format_instant(plan.grid.time_of(stop))}: set that end or a later one, or use a new query name for "
-                "a schedule without end"
-            ]
+            f"windows.stop is left out, and query {plan.query_name!r} is on record with its end at "
+            f"{format_instant(plan.grid.time_of(stop))}: set that end or a later one, or use a new query name for "
+            "a schedule without end"
         )
 
 
@@ -203,33 +176,8 @@ class LiveWay:
 
 
 def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
-    """The graph of a live job for workers elsewhere.
-
-    Raises:
-        SettingsError: the settings do not make a live job, or one that cannot be left alone.
-        CommandError: the runner or the sink cannot be used.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
+    """The graph of a live job for workers elsewhere, that nobody watches; raises what :func:`live_job` does."""
     check_command(settings, beam_options, LiveWay())
-    _check_elsewhere(settings)
-    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
-    return live_job(settings, histograms, beam_options)
-
-
-def launch(path: Path, beam_options: Sequence[str]) -> Any:
-    """Build the graph of a settings file, hand it to the runner, and return what the runner says at once.
-
-    Raises:
-        SettingsError: the settings do not make a live job, or one that cannot be left alone.
-        CommandError: the runner or the sink cannot be used.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
-    """
-    job = graph_of(read_settings(path), beam_options)
-    with closing(job.follower):
-        return job.pipeline.run()
-
-
-def _check_elsewhere(settings: Settings) -> None:
     problems: list[str] = []
     if settings.estimate is not None:
         problems.append(
@@ -247,3 +195,12 @@ def _check_elsewhere(settings: Settings) -> None:
         problems.append(f"{source.setting} is of this machine, and the workers are others; name a topic or a bucket")
     if problems:
         raise SettingsError(problems)
+    histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
+    return live_job(settings, histograms, beam_options)
+
+
+def launch(path: Path, beam_options: Sequence[str]) -> Any:
+    """Hand the graph of a settings file to the runner, and return what that says at once."""
+    job = graph_of(read_settings(path), beam_options)
+    with closing(job.follower):
+        return job.pipeline.run()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, PrismRunnerOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PrismRunnerOptions, StandardOptions
 from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 from apache_beam.runners.worker import worker_pool_main
@@ -19,16 +18,10 @@ from ...schemas.settings.job import Settings
 from ...transforms.checks import NOT_LIVE
 from ..errors import CommandError
 from ..runners import on_prism, reads_here, runner_name
-from .flink import WorkerPool
 from .lifeline import keep_servers
 
 #: Environment variable that names the program.
 VARIABLE = "QUILTSTREAM_PRISM"
-
-
-def how_to_get() -> str:
-    """One line that builds the program."""
-    return f"go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__}"
 
 
 def prism_program(environment: Mapping[str, str] | None = None) -> Path:
@@ -38,8 +31,7 @@ def prism_program(environment: Mapping[str, str] | None = None) -> Path:
         CommandError: it is nowhere, or the variable names something else.
     """
     env = os.environ if environment is None else environment
-    named = env.get(VARIABLE)
-    if named is not None:
+    if (named := env.get(VARIABLE)) is not None:
         if not os.access(named, os.X_OK) or Path(named).is_dir():
             raise CommandError(f"{VARIABLE} names {named}, which is no program; let it name Prism, or unset it")
         return Path(named).absolute()
@@ -52,8 +44,9 @@ def prism_program(environment: Mapping[str, str] | None = None) -> Path:
         if os.access(place, os.X_OK) and place.is_file():
             return place.absolute()
     raise CommandError(
-        f"a live run needs Prism, Beam's local runner, and it is not here. Get it with Go: {how_to_get()} (or let "
-        f"{VARIABLE} name the program, or name another runner after --)"
+        "a live run needs Prism, Beam's local runner, and it is not here. Get it with Go: go install "
+        f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam.__version__} (or let {VARIABLE} name the program, or name "
+        "another runner after --)"
     )
 
 
@@ -64,9 +57,14 @@ class PrismRunner(prism_runner.PrismRunner):
 
     @staticmethod
     def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> Any:
-        """Start the workers of this process, which Prism alone is to reach."""
-        with _on_loopback():
+        """Start the workers of this process on the loopback address, for which Beam has no option."""
+        names: dict[str, Any] = worker_pool_main.__dict__
+        usual = names["grpc"]
+        names["grpc"] = _OnLoopback(usual)
+        try:
             return prism_runner.PrismRunner.start_and_replace_loopback_environments(pipeline, options)
+        finally:
+            names["grpc"] = usual
 
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         """A dedicated Prism process, which ends with this one."""
@@ -79,44 +77,21 @@ class PrismRunner(prism_runner.PrismRunner):
             self._server.stop()
 
 
-class _LoopbackServer:
-    """A server of grpc whose ports are on the loopback address only."""
+class _OnLoopback:
+    """The module ``grpc``, or a server of it, whose ports are on the loopback address only."""
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+    def server(self, *given: Any, **named: Any) -> _OnLoopback:
+        return _OnLoopback(self._wrapped.server(*given, **named))
 
     def add_insecure_port(self, address: str) -> int:
         """Listen; the address is ``[::]:PORT`` as Beam gives it."""
-        return self._server.add_insecure_port(f"127.0.0.1:{address.rpartition(':')[2]}")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._server, name)
-
-
-class _LoopbackGrpc:
-    """The module ``grpc`` whose servers are on the loopback address only."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def server(self, *given: Any, **named: Any) -> _LoopbackServer:
-        """A server."""
-        return _LoopbackServer(self._module.server(*given, **named))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-@contextmanager
-def _on_loopback() -> Generator[None]:
-    """Let Beam's pool of workers in this process listen on the loopback address, for which it has no option."""
-    names: dict[str, Any] = worker_pool_main.__dict__
-    usual = names["grpc"]
-    names["grpc"] = _LoopbackGrpc(usual)
-    try:
-        yield
-    finally:
-        names["grpc"] = usual
+        return self._wrapped.add_insecure_port(f"127.0.0.1:{address.rpartition(':')[2]}")
 
 
 def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
@@ -141,20 +116,8 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
-def worker_pool(options: PipelineOptions) -> WorkerPool | None:
-    """The pool that starts the job's workers; ``None`` where the options name none."""
-    given = options.view_as(PortableOptions)
-    if given.environment_type != "EXTERNAL" or not given.environment_config:
-        return None
-    return WorkerPool(str(given.environment_config), near=on_prism(options))
-
-
 def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
-    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended.
-
-    Raises:
-        CommandError: it would be read elsewhere.
-    """
+    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended."""
     if settings.source is not None and settings.source.stdin and not reads_here(options):
         raise CommandError(
             f"source.stdin can be read in this process only, and the workers of --runner={runner_name(options)} are "

@@ -22,6 +22,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
+from ...schemas.errors import ExitCode
 from ..validation import PrivacyError, float_above
 
 Span: TypeAlias = tuple[int, int, float]
@@ -77,6 +78,8 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the public name says what ha
         budget: The limit.
         what: What was asked for.
     """
+
+    exit_code = ExitCode.REFUSED
 
     def __init__(self, spent: float, asked: float, budget: float, what: str = "the charge") -> None:
         """Make the message from the numbers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...schemas.errors import ArgumentError
 from ..models.belief import Belief, ChainError
 from ..models.classes import has_start
 from ..models.serialisation import check_belief
@@ -52,7 +53,7 @@ class Ledger:
         self._start = None if start is None else a_slot("start", start, "give the slot at which the chain begins")
         belief = check_belief(belief)
         if self._start is not None and not has_start(belief):
-            raise ValueError(
+            raise ArgumentError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )
         self._book = Book.of([History([(None, belief)])], Density(), None)
@@ -189,12 +190,12 @@ class Ledger:
         slot = a_slot("slot", slot, "give the first slot whose transitions follow the new belief")
         self._same_states(belief)
         if self._start is not None and slot < self._start:
-            raise ValueError(
+            raise ArgumentError(
                 f"slot is {slot}, but the start of the chain is at {self._start}: a belief changes there or later"
             )
         latest = max((change for history in self._book.histories for change in history.changes), default=None)
         if latest is not None and slot <= latest:
-            raise ValueError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
+            raise ArgumentError(f"slot is {slot}, but the belief changes at slot {latest}: the next change comes later")
         histories = [History([*history.segments, (slot, belief)]) for history in self._book.histories]
         return self._changed(histories, "the change of belief")
 
@@ -354,11 +355,13 @@ class Ledger:
         start = a_slot("start", start, advice)
         stop = a_slot("stop", stop, advice, least=start + 1)
         if self._start is not None and start < self._start:
-            raise ValueError(f"start is {start}, but the chain begins at slot {self._start}: charge later slots only")
+            raise ArgumentError(
+                f"start is {start}, but the chain begins at slot {self._start}: charge later slots only"
+            )
         advice = "give L1 sensitivity over noise scale"
         number = positive("epsilon_dp", epsilon_dp, advice)
         if number > 1e100:  # it tells everything, and sums would pass the largest float
-            raise ValueError(f"epsilon_dp is {number!r}, but must be at most 1e+100: {advice}")
+            raise ArgumentError(f"epsilon_dp is {number!r}, but must be at most 1e+100: {advice}")
         return start, stop, number
 
     def _all_started(self, schedules: Iterable[Schedule]) -> list[Schedule]:
@@ -368,7 +371,7 @@ class Ledger:
             if one.stop is not None:
                 a_slot("schedule.stop", one.stop, "give None for an endless schedule")
             if self._start is not None and one.start < self._start:
-                raise ValueError(
+                raise ArgumentError(
                     f"the schedule starts at slot {one.start}, but the chain begins at slot {self._start}: "
                     "start it later"
                 )
@@ -383,7 +386,7 @@ class Ledger:
         if (known != wanted and None not in (known, wanted)) or (
             1 in {known, wanted} and {known, wanted, *listed} != {1}
         ):
-            raise ValueError(
+            raise ArgumentError(
                 f"the belief has {_states(wanted)}, but the account is about {_states(known)}: fit both over the same "
                 "bins"
             )

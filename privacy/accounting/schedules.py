@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from ...schemas.errors import ArgumentError
 from ..validation import a_slot, as_list, positive, whole
 from .charges import ZERO, Density
 
@@ -63,18 +64,20 @@ class Schedule:
 
     def _check_ends(self) -> None:
         if (self.size, self.every) != (1, 1):
-            raise ValueError(f"size is {self.size} and every {self.every}, but windows with ends of their own have 1")
+            raise ArgumentError(
+                f"size is {self.size} and every {self.every}, but windows with ends of their own have 1"
+            )
         if any(stop <= start for start, stop in pairwise((self.start, *self.ends))):
-            raise ValueError(f"ends must rise from the start, slot {self.start}: give each window a slot or more")
+            raise ArgumentError(f"ends must rise from the start, slot {self.start}: give each window a slot or more")
 
     def _check_densities(self) -> None:
         if len(self.densities) != len(self.ends):
-            raise ValueError(
+            raise ArgumentError(
                 f"densities are {len(self.densities)}, but {len(self.ends)} windows have ends: give each one density"
             )
         found = {positive("densities", density, "give 1 / sigma of each release") for density in self.densities}
         if max(found) != self.epsilon_dp:
-            raise ValueError(
+            raise ArgumentError(
                 f"epsilon_dp is {self.epsilon_dp:g}, but must be the largest of densities, {max(found):g}: give that"
             )
 
@@ -143,7 +146,7 @@ class Schedule:
             return self._steps_of_ends(count)
         if count is None:
             if horizon is None:
-                raise ValueError("an endless schedule has no last step: give a horizon")
+                raise ArgumentError("an endless schedule has no last step: give a horizon")
             count = max(0, -(-(horizon - self.start) // self.every))
         # one window's fall is another's rise where windows adjoin, so only the ramps at both ends are left
         ramp = min(self.overlap, count) if self.is_level else count

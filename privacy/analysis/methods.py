@@ -19,6 +19,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
+from ...schemas.errors import ArgumentError
 from ..accounting.forward_backward import forward_backward
 from ..models.belief import Belief
 from ..models.classes import everywhere, starts_stationary
@@ -122,7 +123,7 @@ def entry_dp(belief: object, epsilon: float, length: int | None = None) -> Calib
 
 def _slots(length: int | None) -> int:
     if length is None:
-        raise ValueError("group privacy has no bound for an endless stream: use the guarantee window")
+        raise ArgumentError("group privacy has no bound for an endless stream: use the guarantee window")
     return a_slot("length", length, "give the slots of a window", least=1)
 
 

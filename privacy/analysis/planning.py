@@ -38,6 +38,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from ...schemas.errors import ArgumentError
 from ..accounting.ledger import Ledger
 from ..accounting.lower_bounds import least_loss
 from ..accounting.schedules import Schedule
@@ -73,7 +74,7 @@ class Odds:
         """The odds of an epsilon for some guesses, each above 0 and below 1."""
         epsilon = number("epsilon", epsilon, "give the loss you accept, for example 1.0")
         if not (epsilon >= 0 and all(0 < p < 1 for p in priors)):
-            raise ValueError(f"epsilon is {epsilon!r} and must be at least 0, and guesses are between 0 and 1")
+            raise ArgumentError(f"epsilon is {epsilon!r} and must be at least 0, and guesses are between 0 and 1")
         # 1 / (1 + (1 - p) / p e^-epsilon) does not overflow
         return cls(epsilon, tuple((p, 1 / (1 + (1 - p) / p * math.exp(-epsilon))) for p in priors))
 
@@ -117,7 +118,7 @@ class Purpose:
         a_slot("multiplicity", self.multiplicity, "give the number of groups that a series is in", least=1)
         positive("error", self.error, "give the error you want, for example 5%")
         if not 0 < self.class_share <= 1:
-            raise ValueError(f"class_share is {self.class_share:g}, but must be above 0 and at most 1: give a share")
+            raise ArgumentError(f"class_share is {self.class_share:g}, but must be above 0 and at most 1: give a share")
         choice("guarantee", self.guarantee, get_args(Guarantee))
         if self.mechanism is not None:
             choice("mechanism", self.mechanism, METHODS)
@@ -198,11 +199,11 @@ def plan_release(belief: Belief, purpose: Purpose) -> Plan:
     check_belief(belief)
     bins, name = purpose.bins or belief.states, purpose.mechanism or "forward-backward"
     if bins is None:
-        raise ValueError(f"bins is left out, but {type(belief).__name__} has no states: give the number of bins")
+        raise ArgumentError(f"bins is left out, but {type(belief).__name__} has no states: give the number of bins")
     length = None if purpose.guarantee == "stream" else purpose.window
     calibration = _calibrated(name, belief, purpose.epsilon, length)
     if not calibration.sigma > 0:
-        raise ValueError(
+        raise ArgumentError(
             f"{name} finds nothing secret under this belief, so there is no noise to plan: check the belief, which has "
             "one possible state in every slot"
         )

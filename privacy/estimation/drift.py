@@ -69,6 +69,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.errors import ArgumentError
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
 from ..models.classes import mixing_bounds, starts_stationary
@@ -177,13 +178,13 @@ def drift_test(
         ValueError: If shapes or ranges are wrong, or the belief has another number of states.
     """
     if not 0 < number("alpha", alpha, "0.001 is the usual one") < 1:
-        raise ValueError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
+        raise ArgumentError(f"alpha: {alpha} is not strictly between 0 and 1: 0.001 is the usual one")
     released, cells, series = as_array("counts", counts), as_array("totals", totals), as_array("members", members)
     if released.dtype != np.int64 or released.ndim != 2 or not released.shape[1]:  # noqa: PLR2004 - rows and states
-        raise ValueError(f"counts: the shape is {released.shape}, and must be (rows, states) of int64")
+        raise ArgumentError(f"counts: the shape is {released.shape}, and must be (rows, states) of int64")
     for name, values in (("totals", cells), ("members", series)):
         if values.shape != released.shape[:1] or values.dtype.kind not in "iu" or (values < 0).any():
-            raise ValueError(f"{name}: they must be {len(released)} whole numbers, none negative: one for each row")
+            raise ArgumentError(f"{name}: they must be {len(released)} whole numbers, none negative: one for each row")
     draws = len(released) * a_slot("windows", windows, "give the releases that each row is the sum of", least=1)
     states, total = released.shape[1], int(cells.sum())
     try:
@@ -255,7 +256,7 @@ def _excess(pi_min: float, rho: float, before: int) -> float:
 def _same_states(believed: int, released: int) -> None:
     """Refuse a belief over another number of states."""
     if believed != released:
-        raise ValueError(
+        raise ArgumentError(
             f"counts: they have {released} states, and the belief has {believed}: judge rows by the belief of their "
             "own query"
         )

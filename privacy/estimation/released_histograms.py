@@ -73,6 +73,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.errors import ArgumentError
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..mechanisms.discrete_laplace import DiscreteLaplace, ZeroSumLaplace
 from ..mechanisms.histogram import project_to_total
@@ -96,7 +97,7 @@ class HistogramNoise:
     def __post_init__(self) -> None:
         whole("bins", self.bins, "give the number of counts", least=1)
         if self.law not in {INDEPENDENT, ZERO_SUM, NO_NOISE}:
-            raise ValueError(
+            raise ArgumentError(
                 f"noise_law is {self.law!r}, and must be {INDEPENDENT}, {ZERO_SUM} or {NO_NOISE}: a later version may "
                 "know it"
             )
@@ -107,7 +108,7 @@ class HistogramNoise:
         """Variance of the weighted sum of this noise; one weight for each count."""
         w = np.asarray(weights, dtype=np.float64)
         if w.shape != (self.bins,):
-            raise ValueError(
+            raise ArgumentError(
                 f"weights: there are {w.size}, and the histogram has {self.bins} counts: give one for each"
             )
         if self.law == NO_NOISE:
@@ -147,7 +148,7 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
         least; noise of sum zero and a scale above 16 or so is on a coarser lattice, and h has one step of it more.
     """
     if not 0 < level < 1:
-        raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+        raise ArgumentError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
     if std(noises, weights) == 0:
         return 0
     found = frozenset(Counter(noises).items())
@@ -370,7 +371,7 @@ class ReleasedHistogram:
             The numbers of the edges (from 0) that bound it from below and above; None where no edge does.
         """
         if not 0 < share < 1:
-            raise ValueError(f"quantile: {share} is not strictly between 0 and 1: give 0.5 for the median")
+            raise ArgumentError(f"quantile: {share} is not strictly between 0 and 1: give 0.5 for the median")
         found = [self._below(edge, share, level) for edge in range(1, self.bins)]
         low, high = None, None
         for edge, (excess, width) in enumerate(found):
@@ -408,9 +409,9 @@ class ReleasedHistogram:
             ValueError: There is not one end for each bin, or no total is public.
         """
         if len(lows) != self.bins or len(highs) != self.bins:
-            raise ValueError(f"bounds of the bins: {len(lows)} and {len(highs)} are given for {self.bins} bins")
+            raise ArgumentError(f"bounds of the bins: {len(lows)} and {len(highs)} are given for {self.bins} bins")
         if not self.total:
-            raise ValueError(
+            raise ArgumentError(
                 "the number of cells is not public here, or zero, and so there is no mean to bound: use quantiles"
             )
         if not self.missing:
@@ -453,7 +454,7 @@ def united(histograms: Sequence[ReleasedHistogram]) -> ReleasedHistogram:
         ValueError: There is none, or the bins are not the same.
     """
     if len({(len(one.counts), one.missing) for one in histograms}) != 1:
-        raise ValueError("histograms can be added up only where all have the same bins, and there is at least one")
+        raise ArgumentError("histograms can be added up only where all have the same bins, and there is at least one")
     totals = [one.total for one in histograms]
     return ReleasedHistogram(
         np.sum([one.counts for one in histograms], axis=0),
@@ -470,7 +471,7 @@ def change(before: ReleasedHistogram, after: ReleasedHistogram, level: float = 0
         ValueError: The bins differ, or the number of cells is not public or zero.
     """
     if len(before.counts) != len(after.counts) or not before.total or not after.total:
-        raise ValueError("a change of shares needs the same bins, and public numbers of cells above zero")
+        raise ArgumentError("a change of shares needs the same bins, and public numbers of cells above zero")
     differences = after.counts / after.total - before.counts / before.total
     one = _indicator(len(before.counts), 0, 1)
     if before.total == after.total:

@@ -47,6 +47,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ...schemas.errors import ArgumentError
 from ..validation import float_above, instance, number, positive, whole
 from .sampling import BLOCK, Entropy, EntropyError, Integers, laplace_tables
 
@@ -138,7 +139,7 @@ class DiscreteLaplace:
         """Return the smallest integer h with P(|Z| > h) <= share, which lies strictly between 0 and 1."""
         instance("share", share, Fraction, advice="give for example Fraction(1, 20)")
         if not 0 < share < 1:
-            raise ValueError(f"share is {_shown(share)}, but must be strictly between 0 and 1: give Fraction(1, 20)")
+            raise ArgumentError(f"share is {_shown(share)}, but must be strictly between 0 and 1: give Fraction(1, 20)")
         with localcontext(_DIGITS):
             scale, most = (Decimal(one.numerator) / Decimal(one.denominator) for one in (self.scale, share))
             # P(|Z| > h) = 2 P(Z >= 0) exp(-(h + 1)/scale), P(Z >= 0) = 1 / (1 + r)
@@ -159,9 +160,9 @@ def _check_scale(scale: Fraction) -> None:
     if not isinstance(scale, Fraction):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
         raise TypeError(f"scale: {scale!r} is not a Fraction: make one with rational_scale(sigma, sensitivity)")
     if scale <= 0:
-        raise ValueError(f"scale: {scale} is not positive: noise needs a positive scale")
+        raise ArgumentError(f"scale: {scale} is not positive: noise needs a positive scale")
     if scale.numerator > LARGEST_SCALE or scale.denominator > 2**62:
-        raise ValueError(
+        raise ArgumentError(
             f"scale: {_shown(scale)} has a numerator of {scale.numerator.bit_length()} bits and a denominator of "
             f"{scale.denominator.bit_length()}, the limits of 64-bit noise are 2^46 and 2^62: choose another epsilon "
             "or coarser states, and make the scale with rational_scale"
@@ -172,7 +173,7 @@ def checked_level(level: float) -> float:
     """A probability as a float; refuse one that is not strictly between 0 and 1, or no number."""
     found = number("level", level, "0.95 is the usual one")
     if not 0 < found < 1:
-        raise ValueError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
+        raise ArgumentError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
     return found
 
 
@@ -201,7 +202,7 @@ class ZeroSumLaplace:
         whole("bins", self.bins, "the count of a single bin is the total, and no noise hides a public total", least=2)
         DiscreteLaplace(self.scale)
         if self.scale * self.bins > 2**54:
-            raise ValueError(
+            raise ArgumentError(
                 f"scale: {_shown(self.scale)} times {self.bins} bins is above 2^54, the limit of 64-bit sums: choose a "
                 "larger epsilon or coarser states"
             )

@@ -21,6 +21,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...schemas.errors import ArgumentError
 from ...schemas.noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from ..validation import as_array, numbers, whole
 from .discrete_laplace import DiscreteLaplace, ZeroSumLaplace, epsilon_dp_of, rational_scale
@@ -174,7 +175,7 @@ def noisy_histogram(law: str, bins: int, scale: Fraction, classes: int = 1) -> H
     for mechanism in (LaplaceHistogram, FixedTotalHistogram):
         if mechanism.name == law:
             return mechanism(bins, scale, classes)
-    raise ValueError(
+    raise ArgumentError(
         f"noise_law is {law!r}, and must be {LaplaceHistogram.name} or {FixedTotalHistogram.name}: a later version may "
         "know it"
     )
@@ -195,13 +196,13 @@ def checked_counts(counts: ArrayLike, bins: int | None = None) -> NDArray[np.int
         )
     if bins is not None and (given.shape != (*given.shape[:1], bins)):
         one_row = ": for one row give [counts]" if given.shape == (bins,) else ""
-        raise ValueError(
+        raise ArgumentError(
             f"counts: the shape is {given.shape}, and must be (rows, {bins}), one row per series or group, one column "
             f"per bin of the mechanism{one_row}"
         )
     # the values are secret and stay out of the message
     if given.size and (int(given.min()) < 0 or int(given.max()) > 2**62):
-        raise ValueError("counts: a count is negative or above 2^62: pass counts of cells")
+        raise ArgumentError("counts: a count is negative or above 2^62: pass counts of cells")
     return given.astype(np.int64, copy=False)
 
 
@@ -223,18 +224,18 @@ def project_to_total(noisy: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
     if values.ndim == 1 and totals.ndim == 0:
         return project_to_total(values[np.newaxis], totals[np.newaxis])[0]
     if values.ndim != 2 or not values.shape[1]:  # noqa: PLR2004 - rows and bins
-        raise ValueError(
+        raise ArgumentError(
             f"noisy: the shape is {values.shape}, and must be (rows, bins) with at least one bin, or (bins,) with one "
             "total"
         )
     rows, bins = values.shape
     if totals.shape != (rows,):
-        raise ValueError(f"total: the shape is {totals.shape}, and must be ({rows},): one total per row of noisy")
+        raise ArgumentError(f"total: the shape is {totals.shape}, and must be ({rows},): one total per row of noisy")
     budget = totals[:, np.newaxis]
     if not np.isfinite(values).all():
-        raise ValueError("noisy: a value is not finite: pass the counts of a release")
+        raise ArgumentError("noisy: a value is not finite: pass the counts of a release")
     if not (np.isfinite(budget) & (budget >= 0)).all():
-        raise ValueError(
+        raise ArgumentError(
             f"total: {float(budget[~(np.isfinite(budget) & (budget >= 0))][0])} is negative or not finite: "
             "pass the public number of cells that each histogram counts"
         )

@@ -43,6 +43,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.errors import ArgumentError
+
 FloatArray = npt.NDArray[np.float64]
 
 #: Relative rounding of one operation, doubled.
@@ -67,13 +69,13 @@ class Couplings:
 
     def __post_init__(self) -> None:
         if self.places.ndim != 1 or self.places.shape != self.mass.shape:
-            raise ValueError("places and mass are not as many")
+            raise ArgumentError("places and mass are not as many")
         if len(self.places) and not (
             self.places[0] >= 0
             and self.places[-1] < self.pairs * self.states**2
             and (self.places[1:] > self.places[:-1]).all()
         ):
-            raise ValueError("places are not ascending, or outside the pairs")
+            raise ArgumentError("places are not ascending, or outside the pairs")
 
     @classmethod
     def of(cls, mass: FloatArray) -> Couplings:
@@ -102,7 +104,7 @@ class Couplings:
         size = 4 if (self.mass.astype("<f4") == self.mass).all() else 8
         steps = np.diff(self.places, prepend=0)
         if len(steps) and steps.max() >= 2**32:
-            raise ValueError("places are too far apart")
+            raise ArgumentError("places are too far apart")
         ranks = (_ranks(steps.astype("<u4")), _ranks(self.mass.astype(f"<f{size}")))
         return base64.b64encode(zlib.compress(bytes([size]) + b"".join(ranks), 9)).decode("ascii")
 
@@ -118,19 +120,19 @@ class Couplings:
         try:
             found = reader.decompress(base64.b64decode(text, validate=True), most + 1)
         except zlib.error as error:
-            raise ValueError("couplings are not compressed text") from error
+            raise ArgumentError("couplings are not compressed text") from error
         if not reader.eof or reader.unused_data or not found or found[0] not in (4, 8) or len(found) > most:
-            raise ValueError("couplings are incomplete, or more than the pairs have")
+            raise ArgumentError("couplings are incomplete, or more than the pairs have")
         size = found[0]
         count, over = divmod(len(found) - 1, 4 + size)
         if over:
-            raise ValueError("couplings are incomplete")
+            raise ArgumentError("couplings are incomplete")
         body = np.frombuffer(found, np.uint8, offset=1)
         steps = _numbers(body[: 4 * count], "<u4")
         with np.errstate(invalid="ignore"):  # a NaN of the signalling kind
             mass = _numbers(body[4 * count :], f"<f{size}").astype(np.float64)
         if not (np.isfinite(mass).all() and (mass > 0).all()):
-            raise ValueError("couplings have mass that is not finite and above 0")
+            raise ArgumentError("couplings have mass that is not finite and above 0")
         return cls(pairs, states, np.cumsum(steps, dtype=np.int64), mass)
 
 
@@ -168,7 +170,7 @@ def load_bound(
     """
     n, k = p.shape
     if (couplings.pairs, couplings.states) != (n, k):
-        raise ValueError(f"couplings of {couplings.pairs} pairs of {couplings.states} states, for {n} of {k}")
+        raise ArgumentError(f"couplings of {couplings.pairs} pairs of {couplings.states} states, for {n} of {k}")
     whose = (np.zeros(n, dtype=np.intp) if len(ratios) == 1 else np.arange(n)) if ahead is None else ahead
     live = q > 0
     safe = np.where(live, q, 1.0)

@@ -37,6 +37,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.errors import ArgumentError
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
 from ..validation import a_slot, as_list, choice, float_above, instance, positive, power_exceeds, whole
@@ -80,7 +81,7 @@ class AuditRelease:
         positive("scale", self.scale, "give the scale of the noise")
         choice("statistic", self.statistic, get_args(Statistic))
         if (self.statistic == "count") != (self.state is not None):
-            raise ValueError(
+            raise ArgumentError(
                 f"state is {self.state!r} for the statistic {self.statistic}: a count needs the state it counts, "
                 "and nothing else has one"
             )
@@ -150,15 +151,15 @@ def exact_loss(chain: MarkovChain | FiniteClass, length: int, releases: Iterable
 def _check(releases: Sequence[AuditRelease], length: int, states: int) -> None:
     for number, release in enumerate(releases):
         if release.stop > length:
-            raise ValueError(
+            raise ArgumentError(
                 f"releases[{number}] ends at slot {release.stop}, but length is {length}: keep to the chain"
             )
         if release.state is not None and release.state >= states:
-            raise ValueError(
+            raise ArgumentError(
                 f"releases[{number}] counts state {release.state}, but the chain has {states} states: count one of them"
             )
     if power_exceeds(states, length, MAX_SEQUENCES):
-        raise ValueError(
+        raise ArgumentError(
             f"length is {length}: {states} states have {states}^{length} sequences, but at most {MAX_SEQUENCES} are "
             "enumerated: audit a shorter chain"
         )
@@ -211,7 +212,7 @@ def _audit(chain: MarkovChain, member: int, length: int, releases: Sequence[Audi
     _check_scales(given, lattice, rates)
     work = outputs * len(found) * length * chain.states
     if work > MAX_WORK:
-        raise ValueError(
+        raise ArgumentError(
             f"releases have {outputs} outputs, for {len(found)} statistics and {length * chain.states} secrets: a "
             f"work of {work:.3g}, but at most {MAX_WORK:.3g} is done: audit fewer or shorter windows, or larger scales"
         )
@@ -239,7 +240,7 @@ def _check_scales(given: FloatArray, lattice: Sequence[IntArray], rates: FloatAr
     spans = np.array([points[-1] - points[0] for points in lattice], dtype=np.float64)
     # exponents 600 below the largest one are far from the smallest double
     if (told := float(spans @ rates) - least) >= 600:  # noqa: PLR2004
-        raise ValueError(
+        raise ArgumentError(
             f"releases have likelihoods down to e^-{told:.0f}, but at least e^-600 is added up: give larger scales, or "
             "a chain without so rare states"
         )

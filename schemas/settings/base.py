@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from ..calendars import UNITS
-from ..errors import QuiltstreamError
+from ..errors import ArgumentError, ExitCode, QuiltstreamError
 from ..files import MOST_SETTINGS_BYTES, read_regular, reason
 from ..slots import format_duration, parse_duration
 
@@ -42,6 +42,8 @@ class SettingsError(QuiltstreamError, ValueError):
     Attributes:
         problems: one line each: the field, the value, the limit and the next step.
     """
+
+    exit_code = ExitCode.SETTINGS
 
     def __init__(self, problems: Iterable[str] | str) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -91,6 +93,7 @@ GONE: dict[str, str] = {
     "source.pubsub.outstanding": "the runner says how many messages may wait",
     "readings.decimal": "a SELECT reads such numbers: select id as series, ts as time, num_marks(kwh, '.', ',') as "
     "value from files",
+    "live.restarts": "a job that failed ends with an exit code, by which systemd or Kubernetes begin it again",
     "model.estimate.gap": "nothing is estimated from released rows; give bounds by hand, or estimate from counts",
 }
 
@@ -433,7 +436,7 @@ def _duration(text: Any) -> str:
     if isinstance(text, dt.timedelta):  # from Python; files have none
         text = format_duration(text // dt.timedelta(microseconds=1))
     if not isinstance(text, str):
-        raise ValueError(f"duration {text!r} has no unit; write for example 30min or 7d")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ArgumentError(f"duration {text!r} has no unit; write for example 30min or 7d")
     parse_duration(text)
     return text
 
@@ -446,15 +449,15 @@ def _instant(value: Any) -> str:
     if isinstance(value, (dt.date, dt.datetime)):
         value = value.isoformat()
     if not isinstance(value, str):
-        raise ValueError(f"instant {value!r} is not an ISO 8601 date or date-time")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ArgumentError(f"instant {value!r} is not an ISO 8601 date or date-time")
     return value
 
 
 def _name(text: str) -> str:
     if not text.strip() or text != text.strip() or any(ord(c) < ord(" ") for c in text):
-        raise ValueError(f"{text!r} is not a name; use printable text without blanks at its ends")
+        raise ArgumentError(f"{text!r} is not a name; use printable text without blanks at its ends")
     if without_credentials(text) != text:
-        raise ValueError("the user and password of a URL are no name, which is published; write a name")
+        raise ArgumentError("the user and password of a URL are no name, which is published; write a name")
     return text
 
 
@@ -467,7 +470,7 @@ Name = Annotated[str, AfterValidator(_name), Field(min_length=1, max_length=200)
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError(f"{value} is not a number")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ArgumentError(f"{value} is not a number")
     return value
 
 

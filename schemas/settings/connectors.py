@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from ..errors import ArgumentError
 from ..slots import parse_instant
 from .base import Duration, Instant, Name, Section
 from .secrets import Option, checked_options
@@ -65,13 +66,13 @@ _REGISTRY_OWN = {"url": "write it as url beside the options"}
 def _servers(given: Any) -> Any:
     given = ",".join(given) if isinstance(given, list) and all(isinstance(one, str) for one in given) else given
     if isinstance(given, str) and ("@" in given or ("://" in given and not re.match(r"[A-Z_]+://", given))):
-        raise ValueError("servers are HOST:PORT, with commas between; users and passwords belong into options")
+        raise ArgumentError("servers are HOST:PORT, with commas between; users and passwords belong into options")
     return given
 
 
 def _topic(given: Any) -> Any:
     if isinstance(given, str) and (_TOPIC.fullmatch(given) is None or given in {".", ".."}):
-        raise ValueError(f"{given!r} is no topic; a topic has up to 249 letters, digits, dots, _ and -")
+        raise ArgumentError(f"{given!r} is no topic; a topic has up to 249 letters, digits, dots, _ and -")
     return given
 
 
@@ -94,13 +95,13 @@ class Registry(Section):
         if not isinstance(text, str):
             return text
         if not text.startswith(("http://", "https://", "mock://")):
-            raise ValueError("registry.url begins with http:// or https://")
+            raise ArgumentError("registry.url begins with http:// or https://")
         if "@" in text:
-            raise ValueError(
+            raise ArgumentError(
                 "registry.url holds a user; write it as options: {basic.auth.user.info: {env: VARIABLE}}, USER:PASSWORD"
             )
         if set("?#") & set(text):
-            raise ValueError(
+            raise ArgumentError(
                 "registry.url holds a query, behind which Confluent's paths cannot stand; write a token as options: "
                 "{NAME: {env: VARIABLE}}, by the name that Confluent's client has for it"
             )
@@ -150,17 +151,17 @@ class KafkaSource(ConnectorSection):
             try:
                 parse_instant(text, "UTC")
             except ValueError:
-                raise ValueError(f"start {text!r} is not {', '.join(_STARTS)} or an instant") from None
+                raise ArgumentError(f"start {text!r} is not {', '.join(_STARTS)} or an instant") from None
         return text
 
     @model_validator(mode="after")
     def _whole(self) -> KafkaSource:
         if (self.topic is None) == (self.topics is None):
-            raise ValueError("source.kafka: name exactly one of topic, topics")
+            raise ArgumentError("source.kafka: name exactly one of topic, topics")
         if len(set(self.all_topics)) != len(self.all_topics):
-            raise ValueError("source.kafka.topics names a topic twice; name each once")
+            raise ArgumentError("source.kafka.topics names a topic twice; name each once")
         if self.start == "group" and self.group is None:
-            raise ValueError("source.kafka.start is group; name it as source.kafka.group")
+            raise ArgumentError("source.kafka.start is group; name it as source.kafka.group")
         return self
 
     @property
@@ -193,9 +194,9 @@ class KafkaSink(ConnectorSection):
     @model_validator(mode="after")
     def _registered(self) -> KafkaSink:
         if self.format == "avro" and self.registry is None:
-            raise ValueError("format: avro needs registry: {url: ...}, where the schema of the rows is")
+            raise ArgumentError("format: avro needs registry: {url: ...}, where the schema of the rows is")
         if self.format != "avro" and self.registry is not None:
-            raise ValueError(f"registry is for format: avro, and format is {self.format}")
+            raise ArgumentError(f"registry is for format: avro, and format is {self.format}")
         return self
 
     @property
@@ -216,7 +217,7 @@ _NAME = r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}"
 
 def _whole_name(kind: str, given: Any) -> Any:
     if isinstance(given, str) and re.fullmatch(rf"projects/{_PROJECT}/{kind}/{_NAME}", given) is None:
-        raise ValueError(f"{given!r} is not written as projects/PROJECT/{kind}/NAME")
+        raise ArgumentError(f"{given!r} is not written as projects/PROJECT/{kind}/NAME")
     return given
 
 
@@ -296,7 +297,7 @@ class _OneConnector(Section):
         """Which connector is given: a format of files, ``stdin``, or a broker's name."""
         given = [name for name in self._kinds if getattr(self, name)]
         if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(self._kinds)}; {len(given)} are given")
+            raise ArgumentError(f"name exactly one of {', '.join(self._kinds)}; {len(given)} are given")
         return given[0]
 
     @property
@@ -356,9 +357,9 @@ with warnings.catch_warnings():
         def _one_kind(self) -> FileSource:
             kind = self.kind
             if self.encoding != "utf-8" and kind not in ("csv", "jsonl", "json", "nem12"):
-                raise ValueError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
+                raise ArgumentError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
             if (self.skip or self.names) and kind != "csv":
-                raise ValueError(f"skip and names are of CSV files, and the source is {kind}; leave them out")
+                raise ArgumentError(f"skip and names are of CSV files, and the source is {kind}; leave them out")
             return self
 
         @property
@@ -369,7 +370,7 @@ with warnings.catch_warnings():
                 ValueError: no files are given.
             """
             if self.broker is not None:
-                raise ValueError(f"{self.broker} names no files, and has no format of files")
+                raise ArgumentError(f"{self.broker} names no files, and has no format of files")
             return self.stdin or next(f for f in SOURCE_FORMATS if getattr(self, f))
 
         @property
@@ -419,7 +420,7 @@ class FileSink(_OneConnector):
             ValueError: no file is given.
         """
         if not self.is_files:
-            raise ValueError("a topic is no file, and has no format of files")
+            raise ArgumentError("a topic is no file, and has no format of files")
         return next(f for f in FILE_FORMATS if getattr(self, f))
 
     @property

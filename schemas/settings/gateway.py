@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from ..errors import ArgumentError
 from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section
 from .connectors import Options, Servers, Topic
@@ -35,7 +36,7 @@ _FILTER = re.compile(r"(?:\$share/[^/+#\0]+/|(?!\$share/))(?:(?:\+|[^/+#\0]*)/)*
 
 def _filter(text: str) -> str:
     if not 0 < len(text.encode()) < 1 << 16 or _FILTER.fullmatch(text) is None:
-        raise ValueError(
+        raise ArgumentError(
             f"{text!r} is no topic filter; + is a whole level, # all that follow, $share/NAME/ stands first"
         )
     return text
@@ -70,11 +71,11 @@ class Broker(Section):
     @model_validator(mode="after")
     def _whole(self) -> Broker:
         if set("/@") & set(self.host):
-            raise ValueError(
+            raise ArgumentError(
                 "mqtt.host is an address; write the name alone, and port, tls, user and password beside it"
             )
         if self.password is not None and self.user is None:
-            raise ValueError("mqtt.password is given without mqtt.user; name the user")
+            raise ArgumentError("mqtt.password is given without mqtt.user; name the user")
         return self
 
     @property
@@ -115,7 +116,7 @@ class Target(Section):
         """The one that is named."""
         given = [one for one in (self.kafka, self.folder) if one is not None]
         if len(given) != 1:
-            raise ValueError("forward.to names exactly one of kafka, folder")
+            raise ArgumentError("forward.to names exactly one of kafka, folder")
         return given[0]
 
 
@@ -145,7 +146,7 @@ class Forward(Section):
         least = 0 if self.pseudonyms is None else min(self.pseudonyms.level)
         for levels in map(levels_of, self.topics):
             if least > len(levels) and levels[-1] != "#":
-                raise ValueError(
+                raise ArgumentError(
                     f"pseudonyms.level is {least}, and topics of {'/'.join(levels)!r} have {len(levels)}: they would "
                     "go on under their own names; name the level with the meter's name, counted from 1"
                 )

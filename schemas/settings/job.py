@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from ..calendars import UNITS, Unit, local_calendar
+from ..errors import ArgumentError
 from ..model_file import Model
 from ..roster import MOST_SERIES, Roster
 from ..slots import (
@@ -64,13 +65,13 @@ def check_estimate(settings: Settings) -> None:
     if estimate is None:
         return
     if estimate.origin == "outside" and settings.roster_file is None:
-        raise ValueError(
+        raise ArgumentError(
             "model.estimate.from names files of other series, and without a roster file nobody knows which series are "
             "others: name one in roster"
         )
     source = settings.source
     if estimate.origin in ("counts", "readings") and (source is None or not source.patterns):
-        raise ValueError(
+        raise ArgumentError(
             f"model.estimate.from is {estimate.origin}, for which the readings are read once more, and only files can "
             "be: write the readings to files, or estimate from files of other series"
         )
@@ -81,13 +82,13 @@ def check_estimate(settings: Settings) -> None:
 def _check_counting(settings: Settings) -> None:
     """Which series and slots are counted must be public before they are, and the belief may change where they end."""
     if settings.roster_file is None:
-        raise ValueError(
+        raise ArgumentError(
             "model.estimate.from is counts: which series are counted must be public before they are; name a roster file"
         )
     if settings.schedule.start is None:
-        raise ValueError("model.estimate.over are the slots before windows.start: set it")
+        raise ArgumentError("model.estimate.over are the slots before windows.start: set it")
     if settings.privacy.mechanism != "mqm-approx" or settings.privacy.guarantee != "stream":
-        raise ValueError(
+        raise ArgumentError(
             "model.estimate.from is counts, which needs privacy.mechanism mqm-approx and privacy.guarantee stream: "
             "bounds hold for every chain that mixes so fast, but a chain that is read off noisy counts is not the truth"
         )
@@ -146,7 +147,7 @@ def _zone(name: str) -> str:
 def _classes(given: Any) -> Any:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(
+        raise ArgumentError(
             f"by is a name or a list of names: write one of {', '.join(get_args(SlotClass))}, or several in a list; "
             "what is in the data tells no slots apart"
         )
@@ -190,9 +191,9 @@ class States(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> States:
         if not self.categories and "edges" not in self.model_fields_set:
-            raise ValueError("states.edges is missing: the inner edges of the bins; or states.categories, of labels")
+            raise ArgumentError("states.edges is missing: the inner edges of the bins; or states.categories, of labels")
         if len(self.categories) == 1 and self.other in (None, self.categories[0]):
-            raise ValueError(
+            raise ArgumentError(
                 "states.categories is one label, and every cell would be in it; name another one, or other"
             )
         return self
@@ -238,9 +239,6 @@ class Live(Section):
     idle: Duration | None = Field(
         default=None, description="how long a silent source holds its windows back; left out: until its next reading"
     )
-    restarts: int = Field(
-        default=5, ge=0, le=1000, description="restarts within an hour of a job that its runner failed"
-    )
     metrics_port: int | None = Field(
         default=None, ge=0, le=65535, description="port of the loopback address for the watchdog's metrics"
     )
@@ -261,7 +259,7 @@ class Privacy(Section):
     @model_validator(mode="after")
     def _bounded(self) -> Privacy:
         if self.mechanism == "group-dp" and self.guarantee == "stream":
-            raise ValueError(
+            raise ArgumentError(
                 "privacy.mechanism is group-dp, whose noise grows with the window and has no limit for an endless "
                 "stream; set privacy.guarantee to window, or use a quilt mechanism"
             )
@@ -406,7 +404,7 @@ class Settings(Document):
         unit: Unit | None = next((one for one in UNITS if one == windows.size), None)
         length_us = parse_duration(windows.size if unit is None else _SHORTEST[unit])
         if (slots := length_us // grid.interval_us) > MOST_SLOTS:
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.size is {windows.size}, {slots:,} slots{' or more' if unit else ''} of "
                 f"{self.slots.interval}, and {MOST_SLOTS:,} are the limit, because a worker holds each slot of every "
                 "series; set slots.interval to that of the readings, or windows.size to less"
@@ -414,7 +412,7 @@ class Settings(Document):
         try:
             return self._of_slots(grid) if unit is None else self._by_calendar(unit)
         except NoWholeWindowError as error:
-            raise ValueError(f"windows.start {windows.start} and windows.stop {windows.stop}: {error}") from None
+            raise ArgumentError(f"windows.start {windows.start} and windows.stop {windows.stop}: {error}") from None
 
     def _of_slots(self, grid: SlotGrid) -> Schedule:
         windows = self.windows
@@ -426,12 +424,12 @@ class Settings(Document):
     def _by_calendar(self, unit: Unit) -> Schedule:
         grid, windows = self.grid, self.windows
         if "timezone" not in self.slots.model_fields_set:
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.size is {unit}, and where a {unit} begins depends on the zone: name that in slots.timezone, "
                 "for example Europe/London, or UTC"
             )
         if windows.every is not None:
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.every is {windows.every}, and a {unit} follows the one before: leave every out, or write "
                 "windows.size as a duration such as 7d"
             )
@@ -445,7 +443,7 @@ class Settings(Document):
         start = None if windows.start is None else self._slot(windows.start, "windows.start")
         stop = None if windows.stop is None else self._slot(windows.stop, "windows.stop")
         if start is not None and stop is not None and stop <= start:
-            raise ValueError(
+            raise ArgumentError(
                 f"windows.stop {windows.stop} is not after windows.start {windows.start}; exchange or correct them"
             )
         return start, stop
@@ -457,7 +455,7 @@ class Settings(Document):
         try:
             return parse_instant(instant, self.slots.timezone)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ArgumentError(f"{name}: {error}") from None
 
     @property
     def accepted(self) -> Accepted:
@@ -532,26 +530,26 @@ class Settings(Document):
         whole = cast("dict[str, Any]", given)
         readings = whole.get("readings") or {}
         if not isinstance(readings, dict) or "recipe" in readings:
-            raise ValueError("recipe is beside readings that say all themselves; leave one of them out")
+            raise ArgumentError("recipe is beside readings that say all themselves; leave one of them out")
         return whole | {"recipe": None, "readings": {"recipe": whole["recipe"], **readings}}
 
     @model_validator(mode="after")
     def _whole(self) -> Settings:
         if self.source is not None and self.readings is None:
-            raise ValueError(
+            raise ArgumentError(
                 "readings is missing: it names the columns of the source, e.g. {series: id, time: ts, value: kwh}"
             )
         if isinstance(self.group_by, MappingFile) and isinstance(self.roster, (str, RosterFile)):
-            raise ValueError(  # noqa: TRY004 - pydantic reports ValueErrors
+            raise ArgumentError(
                 "group_by and roster both name a file; name the group's column in roster: {file, series, group}"
             )
         column = self.readings.series if self.readings is not None else None
         if isinstance(self.roster, RosterColumn) and column is not None and self.roster.column != column:
-            raise ValueError(
+            raise ArgumentError(
                 f"roster.column is {self.roster.column!r}, and readings.series is {column!r}; name that one"
             )
         if self.domain in self.shares_series_with:
-            raise ValueError(
+            raise ArgumentError(
                 f"shares_series_with names {self.domain!r}, which is this domain; name others or leave it out"
             )
         if self.readings is not None:
@@ -581,34 +579,36 @@ def _check_words(settings: Settings, readings: Readings) -> None:
     """See that the words about several rows fit each other, and the missing rule."""
     of, register, hold = settings.slots.of, readings.register_, readings.hold
     if register is not None and (of != "last" or hold is not None or readings.length is not None):
-        raise ValueError(
+        raise ArgumentError(
             "readings.register says what its rises cover and how they are shared out; leave out slots.of, "
             "readings.length and readings.hold"
         )
     if of == "sum" and (readings.length is None or hold is not None):
-        raise ValueError(
+        raise ArgumentError(
             "slots.of is sum, which needs readings.length, what each reading covers, and has no hold: set length, "
             "such as 30min, or the column with it"
         )
     if of == "mean" and readings.length is None and hold is None:
-        raise ValueError(
+        raise ArgumentError(
             "slots.of is mean, which needs readings.length, what each reading covers, or readings.hold, how long a "
             "reading stands at most until the next one"
         )
     if readings.stamps == "end" and readings.length is None:
-        raise ValueError("readings.stamps is end, which needs readings.length, what each reading covers")
+        raise ArgumentError("readings.stamps is end, which needs readings.length, what each reading covers")
     if readings.fill is not None and readings.absent is None:
-        raise ValueError("readings.fill leaves no cell without a value, and needs readings.absent for the first ones")
+        raise ArgumentError(
+            "readings.fill leaves no cell without a value, and needs readings.absent for the first ones"
+        )
     if readings.absent is not None and settings.missing != "public":
-        raise ValueError("readings.absent leaves no cell without a value, so missing is left out")
+        raise ArgumentError("readings.absent leaves no cell without a value, so missing is left out")
     if (register is not None or hold is not None) and settings.missing != "state" and readings.absent is None:
         word = "hold" if register is None else "register"
-        raise ValueError(
+        raise ArgumentError(
             f"readings.{word} makes it depend on values which cells are missing, so missing: {settings.missing_rule} "
             "would publish what is hidden; set missing: state, a bin of its own, or readings.absent"
         )
     if settings.states.categories and (of != "last" or register is not None or readings.absent is not None):
-        raise ValueError(
+        raise ArgumentError(
             "slots.of, readings.register and absent are of numbers, and states.categories are labels; leave them out"
         )
 
@@ -617,7 +617,7 @@ def _check_categories(settings: Settings) -> None:
     """See that the readings may be labels."""
     readings = settings.readings
     if settings.source is not None and settings.source.broker is not None:
-        raise ValueError(
+        raise ArgumentError(
             f"states.categories are read from files, and the source is {settings.source.broker}: write its messages to "
             "files, or give the states edges"
         )
@@ -625,7 +625,7 @@ def _check_categories(settings: Settings) -> None:
         return
     for name, usual in (("scale", 1.0), ("unit", "")):
         if getattr(readings, name) != usual:
-            raise ValueError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")
+            raise ArgumentError(f"readings.{name} is of numbers, and states.categories are labels; leave it out")
 
 
 def load_settings(text: str, *, folder: Path | None = None) -> Settings:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ..errors import ArgumentError
 from ..model_file import Model
 from ..slots import SlotGrid, parse_duration
 from .base import Duration, Number, Positive, Section
@@ -74,7 +75,7 @@ Origin = Literal["counts", "readings"]
 def _origin(value: Any) -> Any:
     if isinstance(value, str) and value not in get_args(Origin):
         words = ", ".join(get_args(Origin))
-        raise ValueError(f"{value!r} is none of {words}; for files of other series write for example {{csv: FILES}}")
+        raise ArgumentError(f"{value!r} is none of {words}; for files of other series write for example {{csv: FILES}}")
     return OutsideFiles.model_validate(value) if isinstance(value, dict) else value
 
 
@@ -92,7 +93,7 @@ class OutsideFiles(Section):
     def _one_format(self) -> OutsideFiles:
         given = [name for name in FILE_FORMATS if getattr(self, name)]
         if len(given) != 1:
-            raise ValueError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
+            raise ArgumentError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
         return self
 
 
@@ -135,7 +136,7 @@ class Estimate(Section):
     def _whole(self) -> Estimate:
         for name in ("over", "start", "epsilon"):
             if (getattr(self, name) is None) == (self.origin == "counts"):
-                raise ValueError(f"{name} is needed with from: counts, and for nothing else")
+                raise ArgumentError(f"{name} is needed with from: counts, and for nothing else")
         return self
 
     def slots(self, grid: SlotGrid) -> int | None:

@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..errors import ArgumentError
 from ..slots import parse_duration
 from .base import Duration, Name, Number, Positive, Section, SettingsError
 from .recipes import RECIPES
@@ -58,7 +59,7 @@ Payload = Literal["json", "ndjson", "csv", "cbor", "msgpack", "avro", "avro-sing
 def _known(name: str) -> str:
     if name not in RECIPES:
         near = get_close_matches(name, RECIPES, 3)
-        raise ValueError(f"{name!r} is no recipe; {'did you mean ' + ' or '.join(near) if near else _SEE_RECIPES}")
+        raise ArgumentError(f"{name!r} is no recipe; {'did you mean ' + ' or '.join(near) if near else _SEE_RECIPES}")
     return name
 
 
@@ -143,7 +144,7 @@ def check_readings(readings: Readings) -> None:
         if readings.payload != "csv" and getattr(readings, name) != _default(name)
     ]
     if problems:
-        raise ValueError("; ".join(problems))
+        raise ArgumentError("; ".join(problems))
 
 
 def _expression_problems(readings: Readings) -> list[str]:
@@ -170,19 +171,19 @@ def check_message(readings: Readings, group: str | None) -> None:
         ValueError: it has what only files have, or names no readings in a message.
     """
     if readings.ambiguous == "in-order":
-        raise ValueError(
+        raise ArgumentError(
             "readings.ambiguous is in-order, which is the order of a file's rows, and the source has messages; set "
             "earliest or latest"
         )
     if readings.select is not None:
-        raise ValueError("readings is a SELECT, which reads files, and the source has messages: write readings.each")
+        raise ArgumentError("readings is a SELECT, which reads files, and the source has messages: write readings.each")
     if readings.each is None:
-        raise ValueError(
+        raise ArgumentError(
             "readings.each is missing: JMESPath to what is a reading in a message, for example payload; series, time "
             "and value begin there"
         )
     if group is not None and group not in readings.attributes:
-        raise ValueError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
+        raise ArgumentError(f"group_by is {group!r}, which is not among readings.attributes; say there where it is")
 
 
 def columns_problems(readings: Readings) -> list[str]:
@@ -300,7 +301,7 @@ class Readings(Section):
     @classmethod
     def _scale(cls, value: float) -> float:
         if not math.isfinite(value) or value == 0:
-            raise ValueError(
+            raise ArgumentError(
                 f"{value} must be finite and not 0; write how much of the unit of states.edges one unit of the value "
                 "is, or leave it out: it is then 1"
             )
@@ -310,7 +311,7 @@ class Readings(Section):
     @classmethod
     def _time(cls, value: str | list[str] | None) -> str | list[str] | None:
         if value is not None and not value:
-            raise ValueError("name at least one column")
+            raise ArgumentError("name at least one column")
         return value
 
     @model_validator(mode="before")
@@ -406,7 +407,9 @@ def _of_select(given: dict[str, Any]) -> dict[str, Any]:
     """The columns that a SELECT makes."""
     columns = {name: name for name in ("series", "time", "value")}
     if more := [name for name in given if name not in _BESIDE_SELECT and given[name] != columns.get(name)]:
-        raise ValueError(f"readings.{more[0]} is beside readings.select, whose columns are the readings; leave it out")
+        raise ArgumentError(
+            f"readings.{more[0]} is beside readings.select, whose columns are the readings; leave it out"
+        )
     return columns | given
 
 

@@ -24,13 +24,15 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..errors import QuiltstreamError
+from ..errors import ArgumentError, ExitCode, QuiltstreamError
 from ..files import MOST_SECRET_BYTES, read_regular, reason
 from .base import Name, Section, SettingsError
 
 
 class SecretError(QuiltstreamError, RuntimeError):
     """A secret is not where the settings say; the message names the place."""
+
+    exit_code = ExitCode.SETTINGS
 
 
 class FromEnvironment(Section):
@@ -93,7 +95,7 @@ def secret(given: Any) -> Any:
         for key, kind in (("env", FromEnvironment), ("file", FromFile)):
             if isinstance(given.get(key), str) and given[key]:
                 return kind(**{key: given[key]})
-    raise ValueError("a secret does not belong into settings; write {env: VARIABLE} or {file: PATH}")
+    raise ArgumentError("a secret does not belong into settings; write {env: VARIABLE} or {file: PATH}")
 
 
 Secret = Annotated[FromEnvironment | FromFile, BeforeValidator(secret)]
@@ -116,27 +118,27 @@ def checked_options(given: Any, own: Mapping[str, str]) -> dict[str, Any]:
         ValueError: one is not to be given, is no plain value, or holds a secret in the open; values are not repeated.
     """
     if not isinstance(given, dict):
-        raise ValueError("options are a mapping of the library's own names")  # noqa: TRY004 - pydantic reports ValueErrors
+        raise ArgumentError("options are a mapping of the library's own names")
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if not isinstance(name, str):
-            raise ValueError(f"option {name!r} is no name; options have the library's own names")  # noqa: TRY004 - as above
+            raise ArgumentError(f"option {name!r} is no name; options have the library's own names")
         if name in own:
-            raise ValueError(f"{name} is not to be given; {own[name]}")
+            raise ArgumentError(f"{name} is not to be given; {own[name]}")
         if isinstance(value, (dict, FromEnvironment, FromFile)) or _SECRET.search(name) is not None:
             try:
                 checked[name] = secret(value)
             except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+                raise ArgumentError(f"{name}: {error}") from None
         elif isinstance(value, str) and (_is_open_address(value) or (name.endswith("proxy") and "@" in value)):
-            raise ValueError(
+            raise ArgumentError(
                 f"{name} is an address with a user or a query, and these may be secret; write {{env: VARIABLE}} or "
                 "{file: PATH} in the place of the whole"
             )
         elif isinstance(value, (str, int, float, bool)):
             checked[name] = value
         else:
-            raise ValueError(f"{name} is neither text nor a number")
+            raise ArgumentError(f"{name} is neither text nor a number")
     return checked
 
 
@@ -181,9 +183,9 @@ class Pseudonyms(Section):
     @model_validator(mode="after")
     def _one(self) -> Pseudonyms:
         if (self.env is None) is (self.file is None):
-            raise ValueError("name exactly one of env and file; the key itself is never a setting")
+            raise ArgumentError("name exactly one of env and file; the key itself is never a setting")
         if self.file is not None and not Path(self.file).is_absolute():
-            raise ValueError("file is not an absolute path; every worker must find it without this file")
+            raise ArgumentError("file is not an absolute path; every worker must find it without this file")
         return self
 
     def key(self, setting: str = "readings.pseudonyms") -> PseudonymKey:

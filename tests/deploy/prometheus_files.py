@@ -15,10 +15,7 @@ BEAM = "flink_taskmanager_job_task_operator_quiltstream_"
 #: Flink's own metrics that rules use; the end-to-end test of the deployment sees that its reporter gives them.
 FLINKS = {
     "flink_jobmanager_numRunningJobs",
-    "flink_jobmanager_numRegisteredTaskManagers",
     "flink_jobmanager_job_numRestarts",
-    "flink_jobmanager_job_numberOfCompletedCheckpoints",
-    "flink_taskmanager_job_task_operator_currentInputWatermark",
 }
 
 

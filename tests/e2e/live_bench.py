@@ -271,12 +271,19 @@ class Bench:
         """Beam's options of the next job."""
         return self.options
 
-    def start(self, *words: str | Path, noise: str = "stamped", stdin: IO[str] | int | None = None) -> Running:
-        """Start a job."""
+    def start(
+        self,
+        *words: str | Path,
+        noise: str = "stamped",
+        stdin: IO[str] | int | None = None,
+        supervised: bool = False,
+    ) -> Running:
+        """Start a job; a supervisor begins it again where it is to be."""
         number = len(self.started)
         self.hidden |= noise == "private"
         out, err = self.folder / f"out-{number}.txt", self.folder / f"err-{number}.txt"
-        command = [HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
+        over = [HERE / "supervisor.py", self.python] if supervised else []
+        command = [*over, HERE / "live_job.py", "settings.yaml", "--noise", noise, *self.words, *words, "--"]
         with out.open("wb") as first, err.open("wb") as second:
             process = subprocess.Popen(
                 [self.python, *command, *self.beam_options()],

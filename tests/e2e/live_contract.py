@@ -47,7 +47,7 @@ from .live_bench import (
 )
 
 #: A job that its runner failed does not begin again by itself: the test is told, and prints it.
-LIVE = {"poll": "100ms", "restarts": 0}
+LIVE = {"poll": "100ms"}
 
 
 #: How often a test is begun at most. On a machine with much else to do Prism has panicked twice in a row.

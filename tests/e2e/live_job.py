@@ -47,8 +47,8 @@ def main(
     from quiltstream.pipelines.connectors import files  # noqa: PLC0415
     from quiltstream.pipelines.console import results  # noqa: PLC0415
     from quiltstream.pipelines.live import command as job  # noqa: PLC0415
-    from quiltstream.pipelines.live import monitor  # noqa: PLC0415
-    from quiltstream.pipelines.live.watchdog import health_page  # noqa: PLC0415
+    from quiltstream.pipelines.live import follow  # noqa: PLC0415
+    from quiltstream.pipelines.live.watch import health_page  # noqa: PLC0415
     from quiltstream.schemas.settings.job import read_settings  # noqa: PLC0415
     from quiltstream.transforms import PrivateHistograms  # noqa: PLC0415
     from quiltstream.transforms.sources import reader  # noqa: PLC0415
@@ -58,7 +58,7 @@ def main(
     calls = str(settings.absolute().with_name("calls"))
     reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
     if end is not None:
-        monitor._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
+        follow._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if patience is not None:
         from quiltstream.transforms.aggregate import ledger_access as waiting  # noqa: PLC0415 - as above
 
@@ -66,13 +66,12 @@ def main(
     if clock is not None:
         reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
     read = read_settings(settings)
-    opts = job.LiveOptions(as_json=True, look_s=look)
     hidden = "private" if noise == "private" else "none"
-    with health_page(read.live.metrics_port, monitor.event_printer(results(), as_json=True)):
+    with health_page(read.live.metrics_port, job.event_printer(results(), as_json=True)) as health:
         histograms = PrivateHistograms(read, noise=hidden)
         if noise == "stamped":
             stamped.stamp(histograms)
-        raise SystemExit(job.run_to_end(read, histograms, beam_options, opts))
+        raise SystemExit(job.run_to_end(read, histograms, beam_options, health, as_json=True, look_s=look))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ HOUR = 60.0
 SECONDS = 1_000_000
 
 
-LIVE = {"poll": "500ms", "idle": "20s", "restarts": 30, "metrics_port": 0}
+LIVE = {"poll": "500ms", "idle": "20s", "metrics_port": 0}
 
 
 class Homes:

@@ -34,7 +34,7 @@ def page_of(job: Running) -> dict[str, float]:
 
 def test_a_stopped_runner_and_a_missing_folder_are_told_between_two_polls(bench: Bench) -> None:
     """One look is two minutes: what it would tell is asked between two of them."""
-    bench.settings(live={"poll": "2min", "restarts": 0, "metrics_port": 0})
+    bench.settings(live={"poll": "2min", "metrics_port": 0})
     frame = readings(4.5, seed=33)
     for day in range(3):
         bench.put(f"{day}.jsonl", day_of(frame, day))
@@ -50,12 +50,13 @@ def test_a_stopped_runner_and_a_missing_folder_are_told_between_two_polls(bench:
     # the look that found nothing more is over, and the next one is far off
     time.sleep(3)
     prisms = bench.until(lambda: prisms_of(job), "Prism runs")
-    assert (page_of(job)["runner-away"], page_of(job)["running"]) == (0, 1)
+    assert page_of(job)["no-worker"] == 0
     with stopped(prisms):
-        becomes("runner-away", 1)
+        becomes("no-worker", 1)
         assert bench.on_record() == published
         assert job.process.poll() is None
-    becomes("runner-away", 0)
+    becomes("no-worker", 0)
+    assert any("the runner has not answered" in text for text in texts(job, "warning"))
     assert page_of(job)["source-away"] == 0
     inbox, away = bench.folder / "inbox", bench.folder / "elsewhere"
     inbox.rename(away)
@@ -72,4 +73,3 @@ def test_a_stopped_runner_and_a_missing_folder_are_told_between_two_polls(bench:
     assert job.wait() == 0, job.err.read_text(encoding="utf-8")
     assert bench.counts() == truth(frame, range(4))
     bench.check(earlier=published)
-    assert job.summary["restarts"] == 0

@@ -106,12 +106,12 @@ def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: 
     assert left == 0
 
 
-def test_prism_ends_with_its_killed_parent_process_and_is_restarted(bench: Bench) -> None:
+def test_prism_ends_with_its_killed_parent_process_and_another_one_takes_the_job(bench: Bench) -> None:
     bench.settings()
     frame = readings(4.5, seed=52)
     for day in range(3):
         bench.put(f"{day}.jsonl", day_of(frame, day))
-    job = bench.start()
+    job = bench.start(supervised=True)
     bench.wait_for(2)
     (prism,) = bench.until(lambda: prisms_of(job), "Prism runs")
     (keeper,) = [pid for pid in descendants(job.process.pid) if prism in descendants(pid)]

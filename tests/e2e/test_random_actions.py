@@ -66,7 +66,7 @@ class Play:
         bench.settings(
             windows=windows | ({"lateness": f"{self.lateness_h}h"} if self.lateness_h else {}),
             group_by="group" if bench.keys is GROUPS else None,
-            live={"poll": "100ms", "restarts": 20},
+            live={"poll": "100ms"},
             shards=self.draw.randint(1, 5),
         )
         frame = readings(DAYS + 0.5, seed)
@@ -80,7 +80,7 @@ class Play:
     def begin(self) -> None:
         """Start a job, whose processes are known by a mark."""
         self.mark = self.bench.environment[MARK] = f"{self.bench.folder}-{len(self.bench.started)}-"
-        self.job = self.bench.start()
+        self.job = self.bench.start(supervised=True)
 
     def until(self, true: Callable[[], Any], what: str) -> None:
         """Wait until something is true of a job that runs."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import os
 import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from apache_beam.runners.runner import PipelineState
 
+from quiltstream.pipelines.live import follow as following
 from quiltstream.pipelines.live import job as build
-from quiltstream.pipelines.live import monitor
-from quiltstream.pipelines.live.monitor import LiveJob, LiveProgress
+from quiltstream.pipelines.live.follow import LiveJob
+from quiltstream.pipelines.live.watch import Cause, Health
+from quiltstream.pipelines.on_record import LiveProgress
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store import BlockToPublish, NoisyBlock
+from quiltstream.store.errors import StoreDamaged
 from quiltstream.store.specs import Registration, layout_of
 from quiltstream.transforms import PrivateHistograms
 
@@ -90,8 +95,13 @@ def drafts(histograms: PrivateHistograms, registration: Registration) -> list[Bl
     return made
 
 
+def told(error: BaseException) -> str:
+    """An error as the end of a traceback."""
+    return "".join(traceback.format_exception_only(error))
+
+
 class Result:
-    """What a runner's handle of a job says, one state after the other."""
+    """What a runner's handle of a job says, one state after the other, and the last one again and again."""
 
     def __init__(self, *states: str | BaseException) -> None:
         self.states = list(states)
@@ -101,7 +111,7 @@ class Result:
     def state(self) -> str:
         if self.cancelled:
             return PipelineState.CANCELLED
-        found = self.states.pop(0)
+        found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(found, BaseException):
             raise found
         return found
@@ -110,20 +120,20 @@ class Result:
         self.cancelled = True
 
     def wait_until_finish(self) -> None:
-        raise RuntimeError(
-            "Pipeline failed: Traceback\nquiltstream.store.errors.StoreConflict: it is read-only\n\nTraceback"
-        )
+        raise RuntimeError(f"Pipeline failed: Traceback\n{told(StoreDamaged('it is damaged'))}\nTraceback")
 
 
 class Interrupted(Result):
     """Somebody stops the job when its last state was told."""
 
     number: int = signal.SIGINT
+    told: int = 0
 
     @property
     def state(self) -> str:
-        if not self.cancelled and not self.states:
-            signal.raise_signal(self.number)
+        self.told += 1
+        if self.told == 2:  # the handler runs in the main thread, whichever asks
+            os.kill(os.getpid(), self.number)
         return super().state
 
 
@@ -150,11 +160,22 @@ def publish_all(one: Job) -> None:
     follower.close()
 
 
-def follow(one: Job, pipeline: Pipeline) -> tuple[LiveProgress, str]:
-    """The end of a job whose runner is the test's, and what was printed."""
-    said: list[str] = []
-    graph = replace(graph_of(one), pipeline=pipeline)
-    progress, tallies = monitor.follow(graph, lambda kind, text: said.append(f"{kind}: {text}"), look_s=0.0)
+class Said(list[str]):
+    """What a job tells, a line each."""
+
+    def __call__(self, kind: str, text: str, cause: Cause | None = None) -> None:
+        self.append(f"{kind}: {text}" if cause is None else f"{kind}: {cause}: {text}")
+
+
+def followed(graph: LiveJob) -> tuple[LiveProgress, Said]:
+    """Where a job stands at its end, and what was said."""
+    said = Said()
+    progress, tallies = following.follow(graph, said, Health(), look_s=0.0)
     graph.follower.close()
     assert tallies is None
-    return progress, "\n".join(said)
+    return progress, said
+
+
+def follow(one: Job, pipeline: Pipeline) -> tuple[LiveProgress, Said]:
+    """The same of a job whose runner is the test's."""
+    return followed(replace(graph_of(one), pipeline=pipeline))

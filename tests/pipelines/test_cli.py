@@ -200,7 +200,7 @@ def test_library_messages_are_on_stderr_only_with_the_debug_option(tmp_path: Pat
         write_csv(tmp_path / "inbox" / "0.csv", readings(6))
         windows = {"size": "1d", "start": "2024-03-01", "stop": "2024-03-06"}
         given: dict[str, Any] = {"source": {"csv": "inbox/*.csv"}, "windows": windows, "sink": {"parquet": "releases"}}
-        job(tmp_path, **given, live={"poll": "10ms", "restarts": 0})
+        job(tmp_path, **given, live={"poll": "10ms"})
     else:
         job(tmp_path)
     broken = (

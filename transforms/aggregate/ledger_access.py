@@ -71,13 +71,14 @@ class Patience:
 
     def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
         """What a call gives; while it waits, the watchdog is told for what."""
-        from ..sources.progress import LEDGER, Heartbeat  # noqa: PLC0415 - with Beam, which a dry run does not import
+        from ..sources.progress import LEDGER, Heartbeat, at_work  # noqa: PLC0415 - with Beam, which a dry run does not import
 
         begun, wait_s, who = self.clock(), _FIRST_S, f"{LEDGER}{threading.get_ident()}"
         try:
             while True:
                 try:
-                    return ask()
+                    with at_work(f"{LEDGER}of record"):
+                        return ask()
                 except StoreAway as error:
                     if not self.seconds:
                         raise

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from ...schemas.errors import QuiltstreamError
+from ...schemas.errors import ExitCode, QuiltstreamError
 from ...schemas.files import endless, is_file, is_folder, open_regular, reason
 from ...schemas.settings.base import SettingsError
 
@@ -37,6 +37,8 @@ WILDCARDS = frozenset("*?[")
 
 class SourceFileError(QuiltstreamError, ValueError):
     """A file that cannot be read to its end. The message names the file and what to do, never what the file holds."""
+
+    exit_code = ExitCode.SOURCE
 
 
 class NoRightsError(SourceFileError):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...schemas.errors import ExitCode
 from ...schemas.settings.secrets import Option, SecretError, resolved
 from ..sources.contract import BrokerUnavailableError
 
@@ -112,6 +113,8 @@ class KafkaUnavailableError(BrokerUnavailableError):
 
 class KafkaAwayError(KafkaUnavailableError):
     """Brokers of Kafka, or their schema registry, did not answer for as long as a worker waits for them."""
+
+    exit_code = ExitCode.AWAY
 
 
 def _inner(error: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.errors import QuiltstreamError
+from ...schemas.errors import ExitCode, QuiltstreamError
 from ...schemas.readings import LONGEST_NAME, RejectReason
 from ..common.batches import Rejects
 from ..formats.rows import Decoded
@@ -113,6 +113,8 @@ def text_of(value: bytes | None) -> str | None:
 
 class SourceAwayError(QuiltstreamError, RuntimeError):
     """What a decoder needs, such as a registry of schemas, does not answer now: the messages wait, none is rejected."""
+
+    exit_code = ExitCode.AWAY
 
 
 class MessageDecoder(ABC):

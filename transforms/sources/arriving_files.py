@@ -38,6 +38,7 @@ from ..formats.paths import (
 from ..formats.rows import Decoded
 from .contract import PartitionedSource, Reader, SourceBatch, damaged, source_batch_of
 from .files import FileDecoder
+from .progress import at_work
 
 #: Logs the files that are passed over, by their names: what they hold stands in no log.
 LOG = logging.getLogger("quiltstream.files")
@@ -205,14 +206,15 @@ class _FileReader(Reader):
     ) -> SourceBatch | None:
         rows, ended = 0, False
         try:
-            while rows < self._source.decoder.batch_rows:
-                tasks, number, raw = next(batches, (-1, 0, None))
-                if raw is None:
-                    ended = True
-                    break
-                decoded.append(self._rows.decode(raw))
-                rows += len(raw.positions) + len(raw.malformed)
-                half = replace(half, tasks=tasks, batches=number)
+            with at_work(f"file {half.path}"):
+                while rows < self._source.decoder.batch_rows:
+                    tasks, number, raw = next(batches, (-1, 0, None))
+                    if raw is None:
+                        ended = True
+                        break
+                    decoded.append(self._rows.decode(raw))
+                    rows += len(raw.positions) + len(raw.malformed)
+                    half = replace(half, tasks=tasks, batches=number)
         except NoRightsError as error:
             return self._wait_for(half, decoded, str(error))
         except (SettingsError, SourceFileError) as error:

@@ -209,8 +209,8 @@ class ReadReadings(beam.PTransform[Any, Any]):
         how: the zone, the group, and how much at a time.
 
     Raises:
-        SettingsError: a pattern names no file, a file lacks a column or cannot be read; one line for every mistake.
-        SourceFileError: a folder that may hold some of the files cannot be listed.
+        SettingsError: a pattern names no file, or a file lacks a column; one line for every mistake.
+        SourceFileError: files cannot be read, or a folder that may hold some of them cannot be listed.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         #: the parts that are read, each at once
         self.tasks: list[FileTask] = []
         problems: list[str] = []
-        self._empty: list[str] = []
+        self._damaged, self._empty = list[str](), list[str]()
         for path in expand(source.patterns, resolve, source.setting):
             tasks, wrong = self._plan(path)
             self.tasks += tasks
@@ -240,7 +240,9 @@ class ReadReadings(beam.PTransform[Any, Any]):
         if (more := len(problems) - _SHOWN_PROBLEMS) > 0:
             problems[_SHOWN_PROBLEMS:] = [f"and {more} more problems of this kind"]
         if problems:
-            raise SettingsError(problems)
+            # where only files are wrong, the settings are right
+            only = len(problems) <= len(self._damaged)
+            raise SourceFileError("\n".join(problems)) if only else SettingsError(problems)
 
     def _plan(self, path: str) -> tuple[list[FileTask], tuple[str, ...]]:
         try:
@@ -254,6 +256,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
         except SettingsError as error:
             return [], error.problems
         except SourceFileError as error:
+            self._damaged.append(path)
             return [], (f"source.{self.decoder.format}: {error}",)
 
     def decoded(self) -> Iterator[tuple[str, Decoded]]:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -240,12 +241,38 @@ class PartitionTracker(RestrictionTracker):
         return self._span.stop is not None or (self._claimed is not None and self._claimed.over)
 
 
-#: Begins the names by which workers complain of the ledger of record, each by one of its own.
+#: Begins the names by which workers complain of the ledger of record, each by one of its own, and their work at it.
 LEDGER = "ledger "
 
 _pulses: dict[int, Heartbeat] = {}
 _complaints: dict[str, str] = {}
+_work: dict[int, Work] = {}
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a thread is at that may take long."""
+
+    what: str  # in words that follow "at the"
+    since: float  # monotonic seconds when it began
+
+
+@contextmanager
+def at_work(what: str) -> Generator[None]:
+    """Note what this thread is at: where no reader gives a sign of life, that says why."""
+    thread = threading.get_ident()
+    with _lock:
+        before = _work.get(thread)
+        _work[thread] = Work(what, time.monotonic())
+    try:
+        yield
+    finally:
+        with _lock:
+            if before is None:
+                del _work[thread]
+            else:
+                _work[thread] = before
 
 
 @dataclass(slots=True)
@@ -301,6 +328,12 @@ class Heartbeat:
         """What sinks and workers of this process wait for."""
         with _lock:
             return dict(_complaints)
+
+    @staticmethod
+    def work() -> tuple[Work, ...]:
+        """What threads of this process are at."""
+        with _lock:
+            return tuple(_work.values())
 
     def live(self, kept_us: int) -> None:
         """Note that a worker was here, though it is not time to look."""

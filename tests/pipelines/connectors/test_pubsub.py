@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import TimestampedValue
 
 from quiltstream.pipelines.connectors.pubsub import SinkTopic, Subscription
-from quiltstream.pipelines.errors import AwayError
+from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import job as build
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.schemas.releases import releases_from_batch
@@ -152,7 +152,7 @@ def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admi
         ("", SettingsError, "keeps nothing that was acknowledged; set retain_acked_messages"),
         ("NotFound", SettingsError, "it is not there"),
         # at a restart this is waited for, as it is for the ledger
-        ("ServiceUnavailable", AwayError, "Nothing was charged: mend it and run again"),
+        ("ServiceUnavailable", CommandError, "Pub/Sub says ServiceUnavailable"),
     ],
 )
 def test_a_subscription_that_cannot_be_sought_ends_the_run(

@@ -23,6 +23,9 @@ class FlinkApi:
     status: int = 200  # of every list of jobs
     body: bytes | None = None  # of every list of jobs, if it is none
     silent_s: float = 0.0  # seconds before anything is answered
+    tasks: dict[str, int] = field(default_factory=lambda: {"total": 5, "running": 4, "finished": 1})  # of every job
+    managers: int = 1  # TaskManagers
+    failure: str = ""  # the newest of every job
     cancelled: list[str] = field(default_factory=list[str])  # ids that were asked to end, in order
     listed: int = 0  # how often the jobs were listed
     place: str = ""  # HOST:PORT
@@ -45,7 +48,9 @@ class FlinkApi:
             if self.looks < 0:
                 for job in self.cancelled:
                     self.jobs[job] = (self.jobs[job][0], "CANCELED")
-        found = [{"jid": job, "name": name, "state": state} for job, (name, state) in self.jobs.items()]
+        found = [
+            {"jid": j, "name": name, "state": state, "tasks": self.tasks} for j, (name, state) in self.jobs.items()
+        ]
         return json.dumps({"jobs": found}).encode()
 
     def cancel(self, job: str) -> int:
@@ -64,8 +69,13 @@ def flink_api() -> Generator[FlinkApi]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            assert self.path == "/jobs/overview"
-            self.answer(api.status, api.overview())
+            if self.path == "/jobs/overview":
+                self.answer(api.status, api.overview())
+            elif self.path == "/taskmanagers":
+                self.answer(200, json.dumps({"taskmanagers": [{}] * api.managers}).encode())
+            else:
+                entries = [{"stacktrace": api.failure}] if api.failure else []
+                self.answer(200, json.dumps({"exceptionHistory": {"entries": entries}}).encode())
 
         def do_PATCH(self) -> None:
             path, _, mode = self.path.partition("?")

@@ -60,7 +60,7 @@ def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: Fl
     others = {api.add(name): "RUNNING" for name in ("load", "load-1-again", "Load-1", "")}
     job = api.add("load-1")
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.cancelled) == ("over", True)
+    assert (ended.over, ended.cancelled) == (True, True)
     assert ended.text == f"its job {job} in the Flink cluster at {api.place} is over (CANCELED)"
     assert api.cancelled == [job]
     assert {other: api.jobs[other][1] for other in others} == others
@@ -70,7 +70,7 @@ def test_the_job_is_cancelled_and_waited_for_and_no_other_one_is_touched(api: Fl
 def test_a_finished_job_is_not_cancelled(api: FlinkApi, state: str) -> None:
     api.add("load-1", state)
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.cancelled, api.cancelled) == ("over", False, [])
+    assert (ended.over, ended.cancelled, api.cancelled) == (True, False, [])
 
 
 # What may go wrong
@@ -80,7 +80,7 @@ def test_an_unreachable_cluster_is_reported_with_advice(api: FlinkApi) -> None:
     del api
     place = nowhere()
     ended = FlinkJob(place, "load-1").end()
-    assert ended.end == "unknown"
+    assert not ended.over
     assert f"its job 'load-1' may run on in the Flink cluster at {place}: " in ended.text
     assert "it could not be reached (ConnectionRefusedError); look there and cancel it" in ended.text
 
@@ -89,11 +89,11 @@ def test_an_unreachable_cluster_is_reported_with_advice(api: FlinkApi) -> None:
 def test_a_refused_cancellation_is_retried_and_reported_by_its_status(api: FlinkApi) -> None:
     api.add("load-1")
     api.refusals = [503, 409]
-    assert FlinkJob(api.place, "load-1").end().end == "over"
+    assert FlinkJob(api.place, "load-1").end().over
     api.add("load-2")
     api.refusals = [500] * 10_000
     ended = FlinkJob(api.place, "load-2").end()
-    assert ended.end == "unknown"
+    assert not ended.over
     assert "it answered PATCH with HTTP status 500" in ended.text
     assert "secret" not in ended.text
 
@@ -103,6 +103,6 @@ def test_waiting_for_a_cancelled_job_has_a_timeout(api: FlinkApi) -> None:
     api.add("load-1")
     api.looks = None
     ended = FlinkJob(api.place, "load-1").end()
-    assert (ended.end, ended.cancelled) == ("unknown", True)
+    assert not ended.over
     assert "it was still CANCELLING; look there and cancel it" in ended.text
     assert len(api.cancelled) == 1

@@ -247,7 +247,7 @@ def test_changeable_settings_take_effect_and_recorded_rows_stay(one: Job) -> Non
         source={"jsonl": "inbox2/*.jsonl"},
         sink={"csv": "others"},
         rejects=None,
-        live={"poll": "20ms", "idle": "1h", "restarts": 1},
+        live={"poll": "20ms", "idle": "1h"},
         shards=3,
         ledger="sqlite:///ledgers/ledger.db",
         # a later end, which the budget allows because a stream has none

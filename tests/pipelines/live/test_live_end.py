@@ -17,74 +17,67 @@ from apache_beam.utils import retry
 
 from quiltstream.pipelines.commands import keep_quiet
 from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.live import monitor
+from quiltstream.pipelines.live import follow as following
 
 from ..jobs import Job
-from ..live_jobs import Interrupted, Pipeline, Result, follow, publish_all
+from ..live_jobs import Interrupted, Pipeline, Result, follow, publish_all, run
 
 
 def test_a_job_is_followed_until_its_runner_reports_its_end(one: Job) -> None:
-    progress, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE")))
-    assert (progress.state, progress.until) == ("DONE", None)
-    assert [line.partition(":")[0] for line in said.splitlines()] == ["start", "record"]
+    progress, said = follow(one, Pipeline(Result("RUNNING", *["DONE"] * 9), lambda: publish_all(one)))
+    assert progress.first_missing is None
+    assert [line.partition(":")[0] for line in said] == ["start", "record"]
 
 
 @pytest.mark.night
 def test_a_job_is_ended_when_its_schedule_is_fully_recorded(one: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "_END_S", 0.0)
+    monkeypatch.setattr(following, "_END_S", 0.0)
     result = Result(*["RUNNING"] * 9)
     progress, _ = follow(one, Pipeline(result, lambda: publish_all(one)))
     assert result.cancelled
-    assert (progress.state, progress.first_missing) == ("DONE", None)
+    assert progress.first_missing is None
 
 
 def test_the_error_of_a_failed_job_becomes_the_error_of_the_command(one: Job) -> None:
     with pytest.raises(CommandError) as caught:
         follow(one, Pipeline(Result("RUNNING", "FAILED")))
-    assert (caught.value.code, str(caught.value)) == (4, "it is read-only")
+    assert (caught.value.exit_code, str(caught.value)) == (4, "it is damaged")
 
 
 def test_a_lost_runner_is_reported(one: Job) -> None:
     with pytest.raises(CommandError, match=r"the runner has gone away \(OSError\); what is on record stays") as caught:
         follow(one, Pipeline(Result("RUNNING", OSError("secret"))))
-    assert caught.value.code == 1
+    assert caught.value.exit_code == 75
 
 
 @pytest.mark.night
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(one: Job, number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-
-    result = Interrupted("RUNNING")
+def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(
+    one: Job, attempts: list[Pipeline], number: signal.Signals
+) -> None:
+    before, result = signal.getsignal(number), Interrupted("RUNNING")
     result.number = number
-
-    def ignore() -> None:
-        signal.signal(number, signal.SIG_IGN)
-
-    progress, said = follow(one, Pipeline(result, ignore))
+    attempts.append(Pipeline(result, lambda: signal.signal(number, signal.SIG_IGN) and None))
+    run(one).ended(0, "stopped; what is on record stays")
     assert result.cancelled
-    assert progress.state == "CANCELLED"
-    assert said.splitlines()[-1].endswith("stopped; what is on record stays")
     assert signal.getsignal(number) is before
 
 
-def test_a_job_stopped_during_its_start_ends(one: Job) -> None:
-    progress, said = follow(one, Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
-    assert progress.state == "CANCELLED"
-    assert "stop" in said
+def test_a_job_stopped_during_its_start_ends(one: Job, attempts: list[Pipeline]) -> None:
+    attempts.append(Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
+    run(one).ended(0, "stopped; what is on record stays")
 
 
 @pytest.mark.night
-def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_same(one: Job) -> None:
+def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_same(
+    one: Job, attempts: list[Pipeline]
+) -> None:
     def into_a_callback() -> None:
         with suppress(KeyboardInterrupt):  # as Python does with one that comes into a destructor
             signal.raise_signal(signal.SIGINT)
 
-    progress, said = follow(one, Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
-    assert progress.state == "CANCELLED"
-    assert said.splitlines()[-1].endswith("stopped; what is on record stays")
-    # and nothing of it is left for the next one
-    assert follow(one, Pipeline(Result("RUNNING", "DONE")))[0].state == "DONE"
+    attempts.append(Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
+    run(one).ended(0, "stopped; what is on record stays")
 
 
 @pytest.mark.parametrize("asked", [False, True])

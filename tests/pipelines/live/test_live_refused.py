@@ -29,7 +29,6 @@ def made_beside(one: Job) -> set[str]:
         ({"windows": {"size": "1d"}}, "windows.start is missing: a live source never ends"),
         ({"windows": {"size": "1d", "start": "0001-01-01"}}, "it starts in 1970 at the earliest"),
         ({"source": None}, "source is missing: it names the files to follow"),
-        ({"source": {"csv": "absent/*.csv"}}, "absent is not there; make it, or check its name"),
         ({"sink": {"parquet": "roster.csv"}}, "roster.csv"),
         ({"sink": {"parquet": "settings.yaml"}}, "settings.yaml is a file, and a live job adds files to a folder"),
         ({"rejects": {"csv": "settings.yaml"}}, "rejects: "),

@@ -1,0 +1,88 @@
+"""What the failure of a live job is called, and its exit code: by that a supervisor begins the command again or not.
+
+No text of a runner is shown: it may quote data. Known symptoms have names of our own.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from ..connectors.job_io import Output, SinkError, output_of
+from ..errors import CommandError, ExitCode, explain, failed_step
+
+AGAIN = "what is on record stays: run it again to go on"
+
+
+def lost(symptom: str) -> CommandError:
+    """The runner, or a part of it, is gone, and another one may take the job."""
+    return CommandError(f"the job failed on its runner: {symptom}; {AGAIN}", ExitCode.AWAY)
+
+
+def ended(state: str) -> CommandError:
+    """Somebody cancelled the job at its runner, or ended it otherwise."""
+    how = "cancelled" if state == "CANCELLED" else f"ended as {state}"
+    text = f"the job was {how} from outside, at its runner; nothing is lost, and {AGAIN}"
+    return CommandError(text, ExitCode.FAILURE)
+
+
+def _unfit() -> CommandError:
+    return CommandError(
+        "the cluster cannot take up the state that --savepoint_path names: it is not there, or a job with another "
+        "graph has written it (parallelism, source, sink, rejects, or a version differs). Set these back, or run it "
+        "without --savepoint_path: it reads the source again and publishes what is missing"
+    )
+
+
+#: What runners say, and what it means.
+_KNOWN = (
+    (re.compile(r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED"), partial(ended, "CANCELLED")),
+    (re.compile(r"Failed to rollback to checkpoint/savepoint|Cannot find checkpoint or savepoint file"), _unfit),
+    (re.compile(r"panic in stage\.Execute"), partial(lost, "Prism's panic in stage.Execute")),
+    (re.compile(r"panic in ElementManager\.Bundles"), partial(lost, "Prism's panic in ElementManager.Bundles")),
+    (re.compile(r"OutOfMemoryError"), partial(lost, "the runner ran out of memory")),
+    (
+        re.compile(r"TaskManager with id|Heartbeat of TaskManager|RemoteTransportException|TaskManagerLost"),
+        partial(lost, "a TaskManager was lost"),
+    ),
+    (re.compile(r"NoResourceAvailableException"), partial(lost, "no slot was free for the job")),
+    (
+        re.compile(r"StatusCode\.UNAVAILABLE|status = UNAVAILABLE|io exception"),
+        partial(lost, "a connection of the runner was cut"),
+    ),
+    (
+        re.compile(r"\bdata channel\b|\bcontrol channel\b|SDK harness (?:disconnected|crashed)"),
+        partial(lost, "a worker was lost"),
+    ),
+)
+
+
+def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> CommandError:
+    """What an error of a runner, or of a worker through its runner, means for a live job.
+
+    A failure of one of ``outputs``, the steps that write, is named by its place.
+    """
+    if isinstance(error, CommandError):
+        return error
+    failure, output = explain(error), output_of(error, outputs)
+    if failure.kind and (output is None or failure.code is not ExitCode.FAILURE):
+        return CommandError(failure.text, failure.code)
+    if output is not None:
+        return SinkError(output, error, f"{output.kept}: {output.mend(error)}; what is missing is written then")
+    known = next((found() for pattern, found in _KNOWN if pattern.search(str(error))), None)
+    if known is None and is_away(error):
+        known = lost("the server that takes jobs does not answer")
+    step, kind = failed_step(error)
+    where = f" in the step {step!r} of the pipeline" if step else ""
+    return known or CommandError(
+        f"the job failed on its runner: {kind}{where} (the runner's own text may quote data and is not shown; --debug "
+        f"shows it, to be kept inside the trust boundary); {AGAIN}",
+        ExitCode.FAILURE,
+    )
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error of a connection says that the other end does not answer, which may pass."""
+    given = getattr(error, "code", None)
+    code = given() if callable(given) else None
+    return getattr(code, "name", "") in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
