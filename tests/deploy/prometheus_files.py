@@ -12,7 +12,7 @@ from .flink_files import PROMETHEUS, text
 #: How Flink's reporter calls a counter of Beam, before its name.
 BEAM = "flink_taskmanager_job_task_operator_quiltstream_"
 
-#: Flink's own metrics that rules and panels use; the end-to-end test of the deployment sees that its reporter gives them.
+#: Flink's own metrics that rules and panels use; an end-to-end test sees that its reporter gives them.
 FLINKS = {
     "flink_jobmanager_numRunningJobs",
     "flink_jobmanager_job_numRestarts",

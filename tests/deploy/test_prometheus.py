@@ -34,7 +34,7 @@ page_module = load(PROMETHEUS / "ledger_metrics.py")
 
 def counters() -> dict[str, str]:
     """Counters and distributions of the documentation, by name: ``counter`` or ``distribution``."""
-    table = text(ROOT / "docs" / "streaming.md").split("| counter | what it counts |\n")[1].split("\n\n")[0]
+    table = text(ROOT / "docs" / "guides" / "monitoring.md").split("| counter | what it counts |\n")[1].split("\n\n")[0]
     found: dict[str, str] = {}
     for line in table.splitlines()[1:]:
         first = line.split("|")[1]
