@@ -159,7 +159,7 @@ def as_array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         raise ArgumentError(f"{name} has rows of different lengths: give an array") from None
 
 
-def numbers(name: str, values: npt.ArrayLike, advice: str = "check its shape") -> npt.NDArray[np.float64]:
+def numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return an array of floats of its own, of an array or of what numpy makes one of; nothing of it is dropped.
 
     Raises:
@@ -170,28 +170,16 @@ def numbers(name: str, values: npt.ArrayLike, advice: str = "check its shape") -
         raise TypeError(f"{wanted}, not a masked array, whose mask would be dropped: fill it first")
     try:
         given = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
-        other = _other_than_numbers(given)
+        other = None if given.dtype.kind in "iuf" else given.dtype.name
+        if given.dtype.kind == "O":
+            no_number = (one for one in given.flat if isinstance(one, NO_NUMBERS) or not hasattr(one, "__float__"))
+            other = next((type(one).__name__ for one in no_number), None)
         if other is None:
             return np.array(given, dtype=np.float64)
         wanted += f", not {'of ' if given.ndim else ''}{other}"
     except (TypeError, ValueError, OverflowError):
         pass
-    raise TypeError(f"{wanted}: {advice}")
-
-
-def _other_than_numbers(given: npt.NDArray[Any]) -> str | None:
-    """The type of what numpy would make a number of, or would not; None where all are numbers."""
-    if given.dtype.kind in "iuf":
-        return None
-    if given.dtype.kind != "O":
-        return given.dtype.name
-    no_number = (one for one in given.flat if isinstance(one, NO_NUMBERS) or not hasattr(one, "__float__"))
-    return next((type(one).__name__ for one in no_number), None)
-
-
-def power_exceeds(base: int, exponent: int, limit: int) -> bool:
-    """Whether a power of whole numbers is above a limit; it is not formed where it is far above."""
-    return base > 1 and (exponent >= limit.bit_length() or base**exponent > limit)
+    raise TypeError(f"{wanted}: check its shape")
 
 
 def float_above(value: float | Fraction) -> float:
@@ -200,22 +188,20 @@ def float_above(value: float | Fraction) -> float:
     return number if Fraction(number) >= value else math.nextafter(number, math.inf)
 
 
-#: What rounding has added to a number, or taken away, and no printed digit must show.
-_LAST_DIGITS = 2.0**-40
-
-
 def rounded_up(value: float, digits: int) -> str:
     """A number of 0 or more in so many significant digits, rounded up, for what is said to be at most so much.
+
+    What floats have added to a number, or taken away, shows in no printed digit.
 
     >>> rounded_up(1.73204, 3), rounded_up(1.0000000000000002, 3), rounded_down(3.29825, 3)
     ('1.74', '1', '3.29')
     """
-    return _rounded(value * (1 - _LAST_DIGITS), digits, ROUND_CEILING)
+    return _rounded(value * (1 - 2.0**-40), digits, ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int) -> str:
     """A number of 0 or more in so many significant digits, rounded down, for what is said to be at least so much."""
-    return _rounded(value * (1 + _LAST_DIGITS), digits, ROUND_FLOOR)
+    return _rounded(value * (1 + 2.0**-40), digits, ROUND_FLOOR)
 
 
 def _rounded(value: float, digits: int, rounding: str) -> str:

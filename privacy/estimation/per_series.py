@@ -89,23 +89,14 @@ class Path:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contractions:
-    """The curves of every series of a history, in the order of the counts.
+    """The curves of every series of a history, in the order of the counts."""
 
-    Attributes:
-        chains: The series' chains, smoothed; with kinds of days those of each kind, series by series.
-        forward: eta_m ahead, shape (n, number of steps).
-        backward: eta_m back, alike.
-        scores: Noise sigma at epsilon 1 by the series' own curves, shape (n,).
-        steps: The m.
-        kinds: How many kinds of days each series has chains of.
-    """
-
-    chains: tuple[MarkovChain, ...]
-    forward: NDArray[np.float64]
-    backward: NDArray[np.float64]
-    scores: NDArray[np.float64]
-    steps: tuple[int, ...]
-    kinds: int = 1
+    chains: tuple[MarkovChain, ...]  # the series' chains, smoothed; those of each kind of days, series by series
+    forward: NDArray[np.float64]  # eta_m ahead, shape (n, number of steps)
+    backward: NDArray[np.float64]  # eta_m back, alike
+    scores: NDArray[np.float64]  # noise sigma at epsilon 1 by the series' own curves, shape (n,)
+    steps: tuple[int, ...]  # the m
+    kinds: int = 1  # how many kinds of days each series has chains of
 
     def probability(self, rank: int) -> float:
         """About how likely a further series is to have as low a score: r / (n + 1)."""

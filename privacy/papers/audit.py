@@ -40,7 +40,7 @@ import numpy.typing as npt
 from ...schemas.errors import ArgumentError
 from ..models.classes import FiniteClass, stated_chains
 from ..models.markov_chain import FloatArray, MarkovChain
-from ..validation import a_slot, as_list, choice, float_above, instance, positive, power_exceeds, whole
+from ..validation import a_slot, as_list, choice, float_above, instance, positive, whole
 
 Statistic = Literal["histogram", "count", "transitions"]
 
@@ -57,23 +57,17 @@ IntArray = npt.NDArray[np.int64]
 class AuditRelease:
     """One release to audit: a statistic of a window plus Laplace noise, continuous or discrete, in every coordinate.
 
-    Attributes:
-        start: First slot of the window, from 0.
-        stop: Slot after the last.
-        scale: Scale of the noise.
-        statistic: ``histogram``: cells per state, k numbers. ``count``: cells in one state. ``transitions``: pairs of
-            adjacent cells per ordered pair of states, k * k numbers.
-        state: The state that ``count`` counts; None for the others.
-
     Raises:
         ValueError: If the window is empty, the scale is not finite and above 0, or statistic and state do not fit.
     """
 
-    start: int
-    stop: int
-    scale: float | Fraction
+    start: int  # first slot of the window, from 0
+    stop: int  # slot after the last
+    scale: float | Fraction  # scale of the noise
+    # ``histogram``: cells per state, k numbers. ``count``: cells in one state. ``transitions``: pairs of adjacent cells
+    # per ordered pair of states, k * k numbers
     statistic: Statistic = "histogram"
-    state: int | None = None
+    state: int | None = None  # the state that ``count`` counts; None for the others
 
     def __post_init__(self) -> None:
         start = a_slot("start", self.start, "give the first slot of the window, from 0", least=0)
@@ -102,24 +96,16 @@ class AuditRelease:
 
 @dataclass(frozen=True, slots=True)
 class ExactLoss:
-    """The true loss and where it is reached.
+    """The true loss and where it is reached."""
 
-    Attributes:
-        loss: Largest log-likelihood ratio over members, slots, secret pairs and outputs. A double, accurate to about
-            1e-12 relative; not rounded outward.
-        member: Index of the chain in its class.
-        slot: The slot of the secret, from 0; None where no slot has two possible states.
-        pair: The states (x, x') with log P(output | x) / P(output | x') = loss.
-        output: The output, one tuple of numbers a release.
-        outputs: How many outputs were tried for each member.
-    """
-
+    # largest log-likelihood ratio over members, slots, secret pairs and outputs; a double, accurate to about 1e-12
+    # relative, not rounded outward
     loss: float
-    member: int
-    slot: int | None
-    pair: tuple[int, int] | None
-    output: tuple[tuple[int, ...], ...]
-    outputs: int
+    member: int  # index of the chain in its class
+    slot: int | None  # the slot of the secret, from 0; None where no slot has two possible states
+    pair: tuple[int, int] | None  # the states (x, x') with log P(output | x) / P(output | x') = loss
+    output: tuple[tuple[int, ...], ...]  # the output, one tuple of numbers a release
+    outputs: int  # how many outputs were tried for each member
 
 
 def exact_loss(chain: MarkovChain | FiniteClass, length: int, releases: Iterable[AuditRelease]) -> ExactLoss:
@@ -158,7 +144,7 @@ def _check(releases: Sequence[AuditRelease], length: int, states: int) -> None:
             raise ArgumentError(
                 f"releases[{number}] counts state {release.state}, but the chain has {states} states: count one of them"
             )
-    if power_exceeds(states, length, MAX_SEQUENCES):
+    if states**length > MAX_SEQUENCES:
         raise ArgumentError(
             f"length is {length}: {states} states have {states}^{length} sequences, but at most {MAX_SEQUENCES} are "
             "enumerated: audit a shorter chain"

@@ -58,16 +58,12 @@ from ..validation import number, numbers, positive, whole
 class InfluenceCurve:
     """a(b) for b = 1, 2, ..., one entry each.
 
-    Attributes:
-        values: a(1), a(2), ...; not negative, non-increasing, infinite where no quilt of that size is usable.
-        basis: What the curve assumes, one sentence.
-
     Raises:
         ValueError: If the curve is empty, negative, rising or not a number.
     """
 
-    values: FloatArray
-    basis: str
+    values: FloatArray  # a(1), a(2), ...; not negative, non-increasing, infinite where no quilt of that size is usable
+    basis: str  # what the curve assumes, one sentence
 
     def __post_init__(self) -> None:
         values = numbers("values", self.values)

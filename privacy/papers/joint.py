@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ..models.markov_chain import MarkovChain, check_chain
 from ..models.periodic import SUM_TOLERANCE
-from ..validation import as_array, number, power_exceeds, whole
+from ..validation import as_array, number, whole
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
@@ -79,7 +79,7 @@ class JointTable:
         """
         check_chain("chain", chain)
         slots = whole("length", length, "give the slots of a window", least=1, most=LARGEST_JOINT)
-        if power_exceeds(chain.states, slots, LARGEST_JOINT):
+        if chain.states**slots > LARGEST_JOINT:
             raise ValueError(f"length is {slots}: there are more than {LARGEST_JOINT} sequences: give a shorter one")
         start, rows = exact_chain(chain)
         outcomes = list(itertools.product(range(chain.states), repeat=slots))

@@ -176,16 +176,12 @@ class WassersteinMechanism:
 
     This is a statement about one release of one query. It has no composition theorem: the coupling of a second answer
     need not agree with that of the first. So there is no loss per slot to charge, and `epsilon_dp` raises.
-
-    Attributes:
-        distance: W, in whole counts or any unit in which the answers are integers; 0 or more.
-        epsilon: the target, finite and above 0.
     """
 
     name: ClassVar[str] = "wasserstein"
 
-    distance: float
-    epsilon: float
+    distance: float  # W, in whole counts or any unit in which the answers are integers; 0 or more
+    epsilon: float  # the target, finite and above 0
 
     def __post_init__(self) -> None:
         accepted_loss(self.epsilon)
