@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..privacy.accounting.charges import Span
 from ..schemas.digests import canonical_json
-from ..schemas.ledger import LedgerEntry
 from .changes import LOST
 from .domain import Domain, Query
 from .registration import Sharing
@@ -62,25 +60,6 @@ class DomainSummary:
     # as recorded
     events: tuple[tuple[str, str | None, str, str, int], ...]
     queries: tuple[QuerySummary, ...]  # its queries, in the order of registration
-
-
-@dataclass(frozen=True, slots=True)
-class Charged:
-    """A domain's account as its charges have it."""
-
-    spans: dict[str, list[Span]]  # everything charged, by the query's name, in the order of the account
-    entries: list[LedgerEntry]  # its last charges and refusals, or all of them
-    total: int  # how many of these there are
-
-
-def charged(held: Domain, last: int | None) -> Charged:
-    """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
-    spans: dict[str, list[Span]] = {}
-    for one in held.entries:
-        if one.charged:
-            spans.setdefault(one.query, []).append(one.span)
-    chosen = held.entries if last is None else held.entries[max(0, len(held.entries) - last) :]
-    return Charged(spans, held.ledger_entries(chosen), len(held.entries))
 
 
 def summary(held: Domain, shares: Sequence[Sharing]) -> DomainSummary:

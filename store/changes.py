@@ -16,7 +16,7 @@ Each function that changes something runs inside a transaction that holds the do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,6 @@ from .domain import Blobs, Domain, Query
 from .errors import BudgetRefused, StoreConflict
 from .specs import BeliefChange, DomainSpec
 
-_IDENTIFIED = "source-identified"
 ESTIMATED = "model-estimated"
 LOST = "history-lost"
 
@@ -201,41 +200,3 @@ def _open_behind(held: Domain, query: Query) -> int | None:
         return None
     start = max(start, schedule.start_behind(admitted))
     return None if schedule.end is not None and schedule.window_at(start).stop > schedule.end else start
-
-
-@dataclass(frozen=True, slots=True)
-class SourceId:
-    """What is on record of a topic now."""
-
-    id: str  # the brokers' name of it
-    since_us: int  # when it was put on record, microseconds since the epoch
-    # whether another id was on record before: readings that came before ``since_us`` may be gone with it
-    replaced: bool = False
-
-    @property
-    def lost_us(self) -> int | None:
-        """The instant before which readings may be gone; ``None`` where none is known to be."""
-        return self.since_us if self.replaced else None
-
-
-def source_ids(held: Domain | None) -> dict[str, SourceId]:
-    """The ids on record of a domain's topics, by their names; those of all its queries, none if it is not on record."""
-    found: dict[str, SourceId] = {}
-    # in the order of the record and not of its times: a clock may be set back
-    for one in () if held is None else held.decisions:
-        if one.kind == _IDENTIFIED:
-            name, new = one.new["name"], one.new["id"]
-            before = found.get(name)
-            if before is None or before.id != new:
-                found[name] = SourceId(new, one.at_us, replaced=before is not None)
-    return found
-
-
-def note_source_ids(writing: Writing, held: Domain, query: str, ids: Mapping[str, str]) -> dict[str, SourceId]:
-    """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
-    known = {name: one.id for name, one in source_ids(held).items()}
-    for name, new in sorted(ids.items()):
-        if known.get(name) != new:
-            old = {"name": name, "id": known.get(name)}
-            decide(writing, held, _IDENTIFIED, old=old, new=old | {"id": new}, query=query)
-    return source_ids(held)

@@ -239,7 +239,7 @@ class Domain(Chain):
         query, begin = self.queries[name], int(start)
         if begin != query.next_start:
             raise damaged(f"query {name!r}", f"has an entry in row {self.seq} that is not of its next window")
-        said = {name: body[name] for name in Entry._fields[3:-1]} | {"rule": sys.intern(body["rule"])}
+        said: dict[str, Any] = {name: body[name] for name in Entry._fields[3:-1]} | {"rule": sys.intern(body["rule"])}
         made = Entry(len(self.entries) + 1, query.spec.name, begin, **said, digest=self.digest)
         if made.charged and not made.after <= made.budget:
             raise damaged(f"query {name!r}", f"has a charge in row {self.seq} that its budget does not allow")

@@ -21,8 +21,8 @@ from ..schemas.releases import COMPLETENESS, release_ids
 from ..schemas.slots import SlotGrid, Window
 from . import answers, changes, exports, verification
 from .address import StoreAddress
-from .answers import Charged, DomainSummary
-from .changes import Changed, Estimated, SourceId
+from .answers import DomainSummary
+from .changes import Changed, Estimated
 from .codec import block_from_bytes
 from .database import Database, Look, borrow
 from .domain import Query, windows_from
@@ -43,7 +43,7 @@ class Store:
     Every method is one or a few short transactions. A method that changes anything does all of it or nothing, and
     returns only after it is on the disk. Stores of one process share one connection, and none is carried over a fork. A
     ledger that cannot be used is a :class:`StoreError` of every method, and so is a name that is not on record, but of
-    `registered`, `entries`, `records`, `estimated` and `source_ids`, which find nothing.
+    `registered`, `entries`, `records` and `estimated`, which find nothing.
 
     A store that was opened once insists on the ledger that it found, also after it travelled to another process: each
     later opening that finds another ledger there, an older copy or none raises :class:`StoreReplaced`. What is read is
@@ -223,12 +223,6 @@ class Store:
             changes.decide(writing, writing.known(domain), changes.LOST, old=0, new=releases)
         return self.summary(domain)
 
-    def note_source_ids(self, registration: Registration, ids: Mapping[str, str]) -> dict[str, SourceId]:
-        """Put ids of topics, by their names, on record that are not the last ones there; what is on record then."""
-        domain = registration.domain.name
-        with self._database().writing(domain) as writing:
-            return changes.note_source_ids(writing, writing.known(domain), registration.query.name, ids)
-
     # what reads
 
     def registered(self, domain: str, query: str) -> Registration | None:
@@ -285,11 +279,6 @@ class Store:
             held = [look.domain(name) for name in names]
             return [entry for one in held if one is not None for entry in one.ledger_entries()]
 
-    def charged(self, domain: str, last: int | None = None) -> Charged:
-        """Everything that a domain was charged, and so many of its last charges and refusals in full, or all."""
-        with self._look() as look:
-            return answers.charged(look.known(domain), last)
-
     def summary(self, domain: str) -> DomainSummary:
         """What a domain has spent and promised."""
         with self._look() as look:
@@ -312,11 +301,6 @@ class Store:
         """The model that a job estimated for a query; ``None`` if none is on record."""
         with self._look() as look:
             return changes.estimated_model(look.domain(domain), query)
-
-    def source_ids(self, domain: str) -> dict[str, SourceId]:
-        """The ids on record of a domain's topics, by their names; none if it is not on record."""
-        with self._look() as look:
-            return changes.source_ids(look.domain(domain))
 
     def price_change(self, domain: str, change: BeliefChange) -> Changed:
         """What :meth:`change_belief` would answer or raise now of a belief; nothing is written."""

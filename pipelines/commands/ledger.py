@@ -13,6 +13,7 @@ from typing import Any, Literal
 import click
 from pydantic import ValidationError
 
+from ...privacy.accounting.charges import Span
 from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.analysis.methods import METHODS
 from ...privacy.models.classes import from_any_start, has_quilts
@@ -141,16 +142,19 @@ class _Account:
     @classmethod
     def of(cls, store: Store, name: str, *, every: bool) -> _Account:
         """Read an account, price it anew, and with ``every`` give all entries."""
-        said, charged = store.summary(name), store.charged(name, None if every else _LAST)
-        found = cls(said, charged.entries, charged.total)
+        said, entries = store.summary(name), store.entries(name)
+        found = cls(said, entries if every else entries[-_LAST:], len(entries))
         held = store.registered(name, said.queries[0].name) if said.queries else None
         if held is None:
             return found
-        spans = [span for of_query in charged.spans.values() for span in of_query]
-        lost, rule, bounds = priced_anew(held.domain, spans)
+        spans: dict[str, list[Span]] = {}
+        for one in entries:
+            if one.decision == "charged":
+                spans.setdefault(one.query, []).append(one.span)
+        lost, rule, bounds = priced_anew(held.domain, [one.span for one in entries if one.decision == "charged"])
         if store.summary(name) == said:  # else a job charged more meanwhile
             check_loss(held.domain, said.loss, lost)
-        return replace(found, rule=rule, bounds=bounds, alone=costs_alone(held.domain, charged.spans, lost))
+        return replace(found, rule=rule, bounds=bounds, alone=costs_alone(held.domain, spans, lost))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain form, without the entries."""

@@ -139,3 +139,17 @@ class BudgetContract(Registered):
         records = store.publish(held, drafts(held))
         assert all(record.block is not None for record in records)
         prices(store.entries(), 1.0)
+
+    def test_a_lost_history_is_marked_for_ever_and_changes_no_loss(self, url: str, store: Store) -> None:
+        with pytest.raises(StoreConflict):
+            store.note_history_lost("homes", releases=1)
+        held = store.register(domain(), query())
+        before = store.summary("homes")
+        after = store.note_history_lost("homes", releases=7)
+        assert (before.history_lost, after.history_lost) == (False, True)
+        assert [event[:4] for event in after.events] == [("history-lost", None, "0", "7")]
+        assert (after.loss, after.reserved_loss, after.budget) == (before.loss, before.reserved_loss, before.budget)
+        store.publish(held, drafts(held))
+        store.raise_budget("homes", 2.0)
+        with Store(url, create=True) as other:
+            assert other.summary("homes").history_lost

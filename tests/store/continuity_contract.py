@@ -37,7 +37,6 @@ ASKED: dict[str, Callable[[Store, Registration], Any]] = {
     "missing": lambda store, held: list(store.missing(held)),
     "next_start": lambda store, held: store.next_start(held),
     "entries": lambda store, _: store.entries(),
-    "charged": lambda store, _: store.charged("homes", 1),
     "records": lambda store, _: list(store.records("homes", "weekly")),
     "releases": lambda store, _: list(store.releases("homes", "weekly")),
     "domains": lambda store, _: store.domains(),
@@ -117,7 +116,7 @@ class ContinuityContract(Registered):
         with pytest.raises(StoreReplaced):
             store.entries()
 
-    @pytest.mark.parametrize("ask", ["current", "next_start", "summary", "charged", "join", "head", "publish"])
+    @pytest.mark.parametrize("ask", ["current", "next_start", "summary", "join", "head", "publish"])
     def test_a_name_missing_in_a_replaced_ledger_is_reported_as_a_replacement(
         self, url: str, store: Store, fresh_urls: Iterator[str], ask: str
     ) -> None:

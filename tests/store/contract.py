@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .beliefs import BeliefContract
 from .budget_contract import BudgetContract
 from .calendar_contract import CalendarContract
 from .continuity_contract import ContinuityContract
@@ -11,6 +12,7 @@ from .process_contract import ProcessContract
 from .publishing_contract import PublishingContract
 from .reading_contract import ReadingContract
 from .registration_contract import RegistrationContract
+from .rosters import RosterContract
 from .version_contract import VersionContract
 
 
@@ -25,5 +27,7 @@ class StoreContract(
     ProcessContract,
     VersionContract,
     ContinuityContract,
+    BeliefContract,
+    RosterContract,
 ):
     """Inherit it together with an engine."""

@@ -94,7 +94,6 @@ def everything(store: Store) -> dict[str, Any]:
     return {
         "rows": {names: [batch.to_pylist() for batch in store.releases(*names)] for names in store.queries()},
         "entries": store.entries(),
-        "charged": {name: store.charged(name, 1) for name in store.domains()},
         "summaries": {name: store.summary(name) for name in store.domains()},
         "registered": {names: store.registered(*names) for names in store.queries()},
     }

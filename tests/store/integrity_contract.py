@@ -114,18 +114,6 @@ class IntegrityContract(OnLedger):
             run_again(other, done)
         assert count(store) == before
 
-    def test_two_swapped_blocks_are_detected(self, store: Store) -> None:
-        (held, *_) = fill(store)
-        with rewriting(store) as connection:
-            first, second, *_ = [row for row in rows_of(connection, log) if row["key"].startswith("block/")]
-            for row, other in ((first, second), (second, first)):
-                for name in ("blob", "body"):
-                    put_value(connection, log, row, name, other[name])
-        with pytest.raises(StoreDamaged):
-            list(store.releases("homes", "weekly"))
-        with pytest.raises(StoreDamaged):
-            store.publish(held, [BlockToPublish(windows_of(held)[0], 0, never)])
-
     @pytest.mark.parametrize(
         ("kind", "values", "words"),
         [

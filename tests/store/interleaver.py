@@ -14,7 +14,6 @@ of a transaction, is checked by itself, too.
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import random
 import shutil
@@ -26,32 +25,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import hypothesis
-from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
 from sqlalchemy import event
 
-from quiltstream.privacy.accounting.charges import BudgetExceeded
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.privacy.models.serialisation import belief_from_dict
 from quiltstream.store import Store
 from quiltstream.store.address import Seen
 from quiltstream.store.codec import block_from_bytes, unpacked
 from quiltstream.store.database import Database
-from quiltstream.store.specs import NoisyBlock, Record, Registration
+from quiltstream.store.specs import Record, Registration
 
-from ..depth import examples
 from .samples import BELIEF
 
 Schedule = Sequence[tuple[int, int]]
 """Pairs: after so many steps, an action, which is ``KILL`` or ``n`` for the n-th of the other jobs that can run."""
 
 KILL = 0
-
-#: Schedules as Hypothesis draws and shrinks them.
-SCHEDULES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=8)
 
 #: A schedule that hangs ends its test after so many seconds, a hundred times what the longest takes.
 _HANGS_S = 60.0
@@ -193,67 +184,6 @@ def _losses(spans: tuple[tuple[int, int, float], ...], beliefs: str) -> tuple[fl
     return tuple(ledger.charge(*span).loss_after for span in spans)
 
 
-class Recalled:
-    """An account, as :class:`Ledger`: what was asked before of one with the same history is not computed again.
-
-    The loss is a function of the beliefs and the charges in their order, and schedules have few of those.
-
-    Args:
-        belief: as for a ledger.
-        budget: as for a ledger.
-    """
-
-    _CHANGES = frozenset({"add_belief", "switch", "charge", "replay"})
-    _answers: ClassVar[dict[Any, tuple[Any, Exception | None]]] = {}
-
-    def __init__(self, belief: Any, budget: float | None = None) -> None:
-        self._history: tuple[Any, ...] = ((belief, budget),)
-
-    @property
-    def loss(self) -> float:
-        """As of a ledger."""
-        return self._ask("loss_of_history")
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self._ask, name)
-
-    def _ask(self, name: str, *given: Any) -> Any:
-        call = name, tuple(tuple(one) if isinstance(one, list) else one for one in given)
-        asked = (*self._history, call)
-        if asked not in self._answers:
-            self._answers[asked] = self._computed(*call)
-        answer, error = self._answers[asked]
-        if error is not None:
-            raise error.with_traceback(None)
-        if name in self._CHANGES:
-            self._history = asked
-        return answer
-
-    def _computed(self, name: str, given: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-        ledger = Ledger(*self._history[0])
-        for before, by in self._history[1:]:
-            getattr(ledger, before)(*by)
-        if name == "loss_of_history":
-            return ledger.loss, None
-        try:
-            return getattr(ledger, name)(*given), None
-        except (ValueError, BudgetExceeded) as error:
-            return None, error
-
-
-def bytes_once(block_bytes: Callable[..., bytes]) -> Callable[..., bytes]:
-    """The encoder of blocks, for those that were not encoded before: schedules draw the same ones."""
-    made: dict[Any, bytes] = {}
-
-    def encoded(block: NoisyBlock, *, with_totals: bool) -> bytes:
-        key = block.keys, block.counts.tobytes(), block.totals.tobytes(), with_totals
-        if key not in made:
-            made[key] = block_bytes(block, with_totals=with_totals)
-        return made[key]
-
-    return encoded
-
-
 class Turns:
     """Which job runs: one at a time, by a schedule.
 
@@ -334,10 +264,8 @@ class Turns:
 class World:
     """What a job of a scenario has."""
 
-    path: Path  # the ledger
     watch: Watch  # the observer
     memory: dict[str, Any]  # whatever a scenario prepared for its jobs
-    begin_again: Callable[[Store], Store]  # the store of a job in a new process
 
     def publish(self, store: Store, held: Registration, drafts: Sequence[Any]) -> list[Record]:
         """Publish drafts: what comes back leaves the process."""
@@ -378,8 +306,6 @@ class Stage:
         self.begin = "BEGIN IMMEDIATE"  # of transactions that write; a test plants another
         self._turns: Turns | None = None
         self._watch: Watch
-        self._again: list[Store] = []
-        self._numbers = itertools.count()
         self._url = f"sqlite:///{folder}/{scenario.name}/ledger.db"
         with Store(self._url, create=True) as store:
             store.domains()
@@ -400,20 +326,12 @@ class Stage:
         for job, store in enumerate(self._stores):
             self._hook(job, store._database())
 
-    def begin_again(self, store: Store) -> Store:
-        """What a new process of a job has: a store at the address that travelled to it, opened now."""
-        job = self._stores.index(store)
-        again = Store(store.address, create=True, over=True, wait=101.0 + job)
-        self._again.append(again)
-        self._hook(job, again._database())
-        return again
-
     def run(self, schedule: Schedule) -> Turns:
         """Run the jobs by a schedule on a fresh copy of the ledger; what went wrong is in the answer."""
         self._begin()
         watch = Watch(self._ledger)
         watch.look()
-        world = World(Path(self._url.removeprefix("sqlite:///")), watch, self._memory, self.begin_again)
+        world = World(watch, self._memory)
         turns = Turns(len(self._stores), schedule)
         self._turns, self._watch = turns, watch
         threads = [
@@ -443,9 +361,8 @@ class Stage:
                 self._ledger.execute(f"INSERT INTO main.{table} SELECT * FROM template.{table}")  # noqa: S608 - a name
 
     def _end(self) -> None:
-        for store in (*self._stores, *self._again):
+        for store in self._stores:
             store.close()
-        self._again.clear()
         self._ledger.close()
 
     def _work(self, turns: Turns, world: World, job: int) -> None:
@@ -509,17 +426,6 @@ class Stage:
         self._look()
 
 
-class Anew(Stage):
-    """A stage whose schedules each have a file of their own, because their jobs may move it."""
-
-    def _begin(self) -> None:
-        self._end()
-        path = self._folder / f"{next(self._numbers)}" / "ledger.db"
-        path.parent.mkdir()
-        shutil.copy(self._folder / "template.db", path)
-        self._open(path)
-
-
 def _began(cursor: Any, statement: str) -> bool:
     try:
         cursor.execute(statement)
@@ -536,8 +442,8 @@ class Found:
 
     seed: int  # of all schedules tried
     number: int  # of the one that found it, from 0
-    schedule: Schedule  # the shortest that Hypothesis found for the same scenario
-    failure: BaseException  # what broke under that
+    schedule: Schedule
+    failure: BaseException  # what broke
 
 
 def drawn(seed: int, number: int) -> Schedule:
@@ -547,19 +453,11 @@ def drawn(seed: int, number: int) -> Schedule:
 
 
 def explore(stage: Stage, schedules: int, seed: int) -> Found | None:
-    """Run so many schedules of a seed; the first under which something breaks, made short."""
+    """Run so many schedules of a seed; the first under which something breaks."""
     for number in range(schedules):
         schedule = drawn(seed, number)
         failure = stage.run(schedule).failure
         if failure is not None:
-            with suppress(NoSuchExample):
-                schedule = hypothesis.find(
-                    SCHEDULES,
-                    lambda tried: stage.run(tried).failure is not None,
-                    settings=hypothesis.settings(max_examples=examples(2_000), deadline=None, database=None),
-                    random=random.Random(seed),
-                )
-                failure = stage.run(schedule).failure or failure
             return Found(seed, number, schedule, failure)
     return None
 

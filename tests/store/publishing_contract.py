@@ -107,44 +107,26 @@ class PublishingContract(Registered):
         prices(store.entries(), 1.0)
         assert store.registered("homes", "weekly") == replace(held, fresh=False)
 
-    @pytest.mark.parametrize(
-        "draft",
-        [
-            BlockToPublish(Window(97, 145), 0, never),
-            BlockToPublish(Window(96, 144), 2, never),
-            BlockToPublish(Window(96, 144), -1, never),
-        ],
-    )
-    def test_a_block_of_another_window_or_shard_is_refused_before_any_charge(
-        self, store: Store, registration: Registration, draft: BlockToPublish
-    ) -> None:
-        with pytest.raises(StoreConflict):
-            store.publish(registration, [draft])
-        assert store.entries() == []
-
-    def test_a_window_outside_the_schedule_is_not_charged_or_refused_for_ever(
+    def test_what_is_not_of_the_query_is_refused_before_any_charge(
         self, store: Store, registration: Registration
     ) -> None:
-        last = windows_of(registration)[-1]
+        first, last, good = windows_of(registration)[0], windows_of(registration)[-1], block(registration, 0)
+        for window, shard in ((Window(97, 145), 0), (first, 2), (first, -1)):
+            with pytest.raises(StoreConflict):
+                store.publish(registration, [BlockToPublish(window, shard, never)])
         for start in (last.stop, last.start + 1):
             with pytest.raises(StoreConflict, match="is not in its schedule"):
                 store.charge_windows(registration, [Window(start, start + len(last))])
-        assert store.entries() == []
-
-    def test_a_block_of_other_keys_or_another_shape_is_refused_and_charges_nothing(
-        self, store: Store, registration: Registration
-    ) -> None:
-        window, good = windows_of(registration)[0], block(registration, 0)
-        wrong = [
-            replace(good, keys=good.keys[::-1]),
-            replace(good, counts=good.counts[:, :-1]),
-            replace(good, counts=good.counts.astype(np.float64)),
-            replace(good, totals=good.totals[:-1]),
-            replace(good, completeness="mostly"),
-        ]
-        for one in wrong:
+        for wrong in (
+            {"keys": good.keys[::-1]},
+            {"counts": good.counts[:, :-1]},
+            {"counts": good.counts.astype(np.float64)},
+            {"totals": good.totals[:-1]},
+            {"completeness": "mostly"},
+        ):
+            made = replace(good, **wrong)
             with pytest.raises(StoreConflict):
-                store.publish(registration, [BlockToPublish(window, 0, lambda one=one: one)])
+                store.publish(registration, [BlockToPublish(first, 0, lambda made=made: made)])
         assert store.entries() == []
 
     def test_an_error_while_drawing_rolls_back_the_charge_and_its_cache(

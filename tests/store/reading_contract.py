@@ -77,20 +77,6 @@ class ReadingContract(Registered):
         (one,) = summary.queries
         assert (one.windows, one.charged, one.blocks, one.epsilon) == (6, 3, 6, 1.0)
 
-    def test_the_charged_spans_equal_the_entries_for_any_number_of_entries(
-        self, store: Store, registration: Registration
-    ) -> None:
-        store.publish(registration, drafts(registration))
-        entries = store.entries("homes")
-        spans = {"weekly": [entry.span for entry in entries if entry.charged]}
-        for last in (None, 0, 1, 4, len(entries), len(entries) + 1):
-            found = store.charged("homes", last)
-            assert (found.spans, found.total) == (spans, len(entries))
-            given = entries if last is None else entries[len(entries) - min(last, len(entries)) :]
-            assert found.entries == given
-            assert [entry.chain for entry in found.entries] == [entry.chain for entry in given]
-            assert type(found.spans["weekly"][0][2]) is float
-
     def test_the_exported_log_ends_in_the_heads(self, store: Store, registration: Registration, tmp_path: Path) -> None:
         store.publish(registration, drafts(registration))
         for name in ("log.jsonl", "log.parquet"):

@@ -148,19 +148,3 @@ class RegistrationContract(Registered):
                 with pytest.raises(StoreConflict, match="another ledger"):
                     store.register(domain("other"), query(domain="other", mechanism=second))
                 assert store.domains() == ("homes",)
-
-    def test_a_topic_id_is_recorded_once_and_a_changed_id_with_its_time(
-        self, store: Store, url: str, registration: Registration
-    ) -> None:
-        first = store.note_source_ids(registration, {"meters": "a", "more": "x"})
-        assert store.note_source_ids(registration, {"meters": "a"}) == first
-        assert {name: (one.id, one.lost_us) for name, one in first.items()} == {
-            "meters": ("a", None),
-            "more": ("x", None),
-        }
-        again = store.note_source_ids(registration, {"meters": "b"})
-        assert again["more"] == first["more"]
-        assert (again["meters"].id, again["meters"].lost_us) == ("b", again["meters"].since_us)
-        assert again["meters"].since_us >= first["meters"].since_us
-        with Store(url) as other:
-            assert other.source_ids(registration.domain.name) == again

@@ -217,24 +217,6 @@ class RosterContract(OnLedger):
         expected = [place for window in windows[1:] for place in places(JOINED, window)]
         assert list(store.missing(old)) == list(store.missing(new)) == expected
 
-    def test_releases_are_recognised_while_another_job_changes_the_roster(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        names = [f"home-{number}" for number in range(30)]
-        first = store.register(domain(), query(roster=Roster.of([n for n in names if Roster.of([n]).shard_keys(0, 2)])))
-        windows, entries = windows_of(first), Store.entries
-        store.publish(first, drafts(first, windows[:1], [0]))
-
-        def meanwhile(one: Store, *given: str) -> Any:
-            with monkeypatch.context() as patched:
-                patched.setattr(Store, "entries", entries)
-                now = one.register(domain(), query(roster=Roster.of(names)))
-                one.publish(now, drafts(now, windows[1:2]))
-                return one.entries(*given)
-
-        monkeypatch.setattr(Store, "entries", meanwhile)
-        assert store.unknown_releases(["0" * 32])
-
     @pytest.mark.night
     def test_a_worker_killed_at_any_boundary_of_a_roster_change_leaves_old_or_new(
         self, fresh_urls: Iterator[str], nursery: Nursery

@@ -16,7 +16,7 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import BudgetRefused, Store, StoreDamaged
 from quiltstream.store.codec import block_bytes, block_from_bytes
-from quiltstream.store.errors import StoreConflict, StoreReplaced
+from quiltstream.store.errors import StoreConflict
 from quiltstream.store.log import log
 from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, QuerySpec, Registration
 
@@ -168,30 +168,3 @@ DAMAGE = Scenario(
     _half_published,
     ((_unless_damaged(_one_by_one("weekly")),), (_damage,), (_unless_damaged(_backward("weekly")),)),
 )
-
-
-def _vanish(world: World, _store: Store) -> None:
-    """An operator moves the ledger away with everything that is beside it."""
-    away = world.path.parent / "away"
-    away.mkdir()
-    for file in list(world.path.parent.glob("ledger.db*")):
-        file.rename(away / file.name)
-
-
-def _begin_again(world: World, store: Store) -> None:
-    with suppress(StoreReplaced):
-        again = world.begin_again(store)
-        held = again.register(domain(), _query())
-        world.publish(again, held, _drafts(held, _windows(held)))
-
-
-def _until_it_vanishes(job: Job) -> Job:
-    def part(world: World, store: Store) -> None:
-        with suppress(StoreReplaced):
-            job(world, store)
-
-    return part
-
-
-#: The ledger is moved away under a job that is begun again, with a store that makes a ledger where there is none.
-VANISH = Scenario("vanish", _published, ((_until_it_vanishes(_one_by_one("weekly")), _begin_again), (_vanish,)))

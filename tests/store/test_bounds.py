@@ -6,14 +6,11 @@ density and the rest is influence, which [BHGKM] 6.2 counts once for all charges
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from quiltstream.store.accounts import adjoined, priced_anew
+from quiltstream.store.accounts import priced_anew
 from quiltstream.store.specs import BlockToPublish
 from quiltstream.store.store import Store
 
@@ -37,7 +34,7 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
         held = store.register(domain(), query(windows=windows, shards=1))
         last = list(held.query.schedule.windows())[-1]
         store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
-        bounds = priced_anew(held.domain, store.charged("homes").spans["weekly"])[2]
+        bounds = priced_anew(held.domain, [entry.span for entry in store.entries()])[2]
         loss = store.summary("homes").loss
     assert list(bounds) == NAMES
     assert {name: bound.loss for name, bound in bounds.items() if bound.loss is not None} == pytest.approx(
@@ -49,24 +46,3 @@ def test_each_theorem_has_its_number_or_its_reason(tmp_path: Path, windows: int,
     reasons = {name: bound.reason for name, bound in bounds.items() if bound.loss is None}
     assert set(reasons) == set(NAMES) - set(found)
     assert all(reason.startswith("does not apply: ") for reason in reasons.values())
-
-
-def test_refused_windows_are_in_no_bound(tmp_path: Path) -> None:
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        held = store.register(domain(budget=0.3), query(size=4, windows=13, shards=1))
-        last = list(held.query.schedule.windows())[-1]
-        store.publish(held, [BlockToPublish(last, 0, lambda: block(held, 0))])
-        entries, spans = store.entries("homes"), store.charged("homes").spans
-    charged = [entry.span for entry in entries if entry.decision == "charged"]
-    assert 0 < len(charged) < len(entries) == 13
-    assert spans == {"weekly": charged}
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.sampled_from([0.25, 0.5, 0.1])), max_size=12))
-def test_adjoined_charges_have_the_same_density_in_every_slot(windows: list[tuple[int, int, float]]) -> None:
-    def densities(charged: list[tuple[int, int, float]]) -> Counter[tuple[int, float]]:
-        return Counter((slot, density) for start, stop, density in charged for slot in range(start, stop))
-
-    spans = [(start, start + size, density) for start, size, density in windows]
-    assert densities(adjoined(spans)) == densities(spans)
-    assert adjoined([(start, start + 1, 0.5) for start in range(100)]) == [(0, 100, 0.5)]

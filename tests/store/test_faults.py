@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from quiltstream.store import Store, StoreAddress, StoreError
 from quiltstream.store.engines import explained
-from quiltstream.store.errors import StoreAway, StoreConflict
+from quiltstream.store.errors import StoreAway, StoreConflict, StoreDamaged
 
 from ..depth import STRIDE
 from ..examined import Tally
@@ -83,27 +81,6 @@ def test_a_new_ledger_without_room_at_any_size_is_reported_and_leaves_no_file(tm
     assert room > 5 * PAGE
 
 
-TRIAL = f"""
-import resource, sys
-from quiltstream.store import Store
-from quiltstream.store.errors import StoreAway, StoreConflict
-resource.setrlimit(resource.RLIMIT_FSIZE, ({PAGE}, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-try:
-    Store(sys.argv[1]).check_writable()
-except StoreAway:
-    print("no room")
-"""
-
-
-@pytest.mark.night
-def test_a_trial_sees_that_a_new_ledger_has_no_room_and_leaves_no_file(tmp_path: Path) -> None:
-    # a process of its own: what this one writes, such as its log, may be a file as well
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    done = subprocess.run([sys.executable, "-c", TRIAL, url], capture_output=True, text=True, check=True)
-    assert done.stdout == "no room\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_truncated_file_stops_the_job_and_the_restored_one_continues(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     url = f"sqlite:///{path}"
@@ -161,22 +138,30 @@ def test_a_ledger_that_cannot_be_used_stops_the_job_before_it_reads(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("said", "passing"),
+    ("said", "state", "kind"),
     [
-        ('server certificate for "a" (and 1 other name) does not match host name "b"', True),
-        ("SSL SYSCALL error: EOF detected", True),
-        ('FATAL:  sorry, too many clients already\nFATAL:  no pg_hba.conf entry for "h"', True),
-        ("FATAL:  the database system is starting up", True),
-        ('FATAL:  no pg_hba.conf entry for host "h"', False),
-        ("FATAL:  no such database: db", False),
+        ('server certificate for "a" (and 1 other name) does not match host name "b"', None, StoreAway),
+        ("SSL SYSCALL error: EOF detected", None, StoreAway),
+        ('FATAL:  sorry, too many clients already\nFATAL:  no pg_hba.conf entry for "h"', None, StoreAway),
+        ("FATAL:  the database system is starting up", None, StoreAway),
+        ('FATAL:  no pg_hba.conf entry for host "h"', None, StoreConflict),
+        ("FATAL:  no such database: db", None, StoreConflict),
+        ("a secret", "25006", StoreAway),
+        ("a secret", "57P01", StoreAway),
+        ("a secret", "53100", StoreAway),
+        ("a secret", "28P01", StoreConflict),
+        ("a secret", "XX001", StoreDamaged),
     ],
 )
-def test_a_refused_connection_is_waited_for_only_where_it_may_pass(said: str, passing: bool) -> None:
+def test_an_error_of_a_server_is_waited_for_only_where_it_may_pass(
+    said: str, state: str | None, kind: type[StoreError]
+) -> None:
     psycopg = pytest.importorskip("psycopg")
-    error = OperationalError("SELECT 1", None, psycopg.OperationalError(f"connection failed: {said}"))
-    found = explained(error, StoreAddress("postgresql://me:hunter2@host/db"))
-    assert type(found) is (StoreAway if passing else StoreConflict)
+    own = type("OperationalError", (psycopg.OperationalError,), {"sqlstate": state})
+    found = explained(OperationalError("SELECT 1", None, own(said)), StoreAddress("postgresql://me:hunter2@host/db"))
+    assert type(found) is kind
     assert said not in str(found)
+    assert ("the job stops" in str(found)) is (kind is not StoreAway)
 
 
 def test_each_new_connection_to_a_server_has_the_password_that_is_in_the_file(

@@ -7,10 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
-from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.default import DefaultDialect
 
-from quiltstream.store import Store, StoreAddress, StoreDamaged
-from quiltstream.store.database import Database
+from quiltstream.store import Store, StoreDamaged
 from quiltstream.store.errors import StoreConflict, StoreReplaced
 
 from .contract import StoreContract
@@ -167,35 +163,6 @@ def test_a_ledger_on_a_disk_that_is_mounted_read_only_is_read(path: Path, monkey
         assert store.verify().whole
         with pytest.raises(StoreConflict, match="mounted read-only"):
             store.publish(held, drafts(held))
-
-
-@pytest.mark.parametrize("emptied", ["no bytes", "no tables", "no file"])
-def test_two_jobs_that_make_a_ledger_over_an_emptied_one_make_one(path: Path, emptied: str) -> None:
-    if emptied == "no bytes":
-        path.touch()
-    elif emptied == "no tables":
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA user_version=1")
-    both, opened, make = Barrier(2), Event(), Database._make_tables
-
-    def make_and_wait(database: Database, connection: Connection) -> None:
-        make(database, connection)
-        # each has made one, and neither has put it in its place; one does when the other has opened its own
-        if both.wait(60):
-            assert opened.wait(60)
-
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
-        patch.setattr(Database, "_make_tables", make_and_wait)
-        databases = [Database(StoreAddress(f"sqlite:///{path}"), 30.0 + job) for job in range(2)]
-        made = [threads.submit(one.open, create=True, over=True) for one in databases]
-        for one in made:
-            one.add_done_callback(lambda _: opened.set())
-        names = {one.result() for one in made}
-    for one in databases:
-        with one.writing("") as writing:
-            assert {writing.root.store_id} == names
-        one.disconnect()
-    assert not list(path.parent.glob(".ledger.db*"))
 
 
 COUNTED = """

@@ -6,10 +6,9 @@ import statistics
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import event
@@ -18,141 +17,78 @@ from sqlalchemy.engine import Connection, Engine
 from quiltstream.privacy.accounting.ledger import Ledger
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Store
-from quiltstream.store.specs import Registration
 
 from ..depth import NIGHT
 from .samples import BELIEF, domain, drafts, query
 
-FIRST = 96
+FIRST, SIZE, LOOKED_AT = 96, 24, 12
+
+#: Windows that pass between two looks.
+PASSED = 3_648 if NIGHT else 600
 
 
-@dataclass
-class Work:
-    """What was done for each window."""
+class Work(NamedTuple):
+    """What was done for a window."""
 
-    statements: list[int] = field(default_factory=list[int])  # SQL statements
-    steps: list[int] = field(default_factory=list[int])  # instructions of SQLite's machine, in tens
-    calls: list[int] = field(default_factory=list[int])  # calls of functions inside the privacy core, and from it
-
-    @contextmanager
-    def counted(self) -> Generator[None]:
-        """Count what the block does."""
-        statements = steps = calls = 0
-        used: list[Any] = []
-
-        def statement(connection: Connection, *_: Any) -> None:
-            nonlocal statements
-            statements += 1
-            used.append(connection.connection.driver_connection)
-            used[-1].set_progress_handler(step, 10)
-
-        def step() -> int:
-            nonlocal steps
-            steps += 1
-            return 0
-
-        def call(frame: FrameType, _kind: str, _argument: Any) -> None:
-            nonlocal calls
-            calls += "/privacy/" in frame.f_code.co_filename
-
-        event.listen(Engine, "before_cursor_execute", statement)
-        sys.setprofile(call)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            event.remove(Engine, "before_cursor_execute", statement)
-            for connection in used:
-                connection.set_progress_handler(None, 0)
-        self.statements.append(statements)
-        self.steps.append(steps)
-        self.calls.append(calls)
+    statements: int  # SQL statements
+    steps: int  # instructions of SQLite's machine, in tens
+    calls: int  # calls of functions inside the privacy core
 
 
-SIZES = {"hourly": 1, "daily": 24, "weekly": 168}
-FORTNIGHT = 2 * 168
-FORTNIGHTS = 26 if NIGHT else 4
-"""Of a year; a push has short years."""
+@contextmanager
+def counted(found: list[Work]) -> Generator[None]:
+    """Count what the block does."""
+    done = dict.fromkeys(Work._fields, 0)
+    used: list[Any] = []
 
-CHARGES = sum(FORTNIGHT // size for size in SIZES.values())
-"""Of a fortnight."""
+    def statement(connection: Connection, *_: Any) -> None:
+        done["statements"] += 1
+        used.append(connection.connection.driver_connection)
+        used[-1].set_progress_handler(step, 10)
 
+    def step() -> int:
+        done["steps"] += 1
+        return 0
 
-def windows_of(held: Registration, fortnight: int) -> list[Window]:
-    """All windows of a query in a fortnight."""
-    size, begin = held.query.schedule.size, FIRST + fortnight * FORTNIGHT
-    return [Window(at, at + size) for at in range(begin, begin + FORTNIGHT, size)]
+    def call(frame: FrameType, _kind: str, _argument: Any) -> None:
+        done["calls"] += "/privacy/" in frame.f_code.co_filename
 
-
-def fortnights_pass(store: Store, until: int) -> None:
-    """Put charges on record up to a fortnight, as those of the last one are, without publishing a row."""
-    with store._database().writing("homes") as writing:
-        held = writing.known("homes")
-        passed, rest = divmod(len(held.entries), CHARGES)
-        assert rest == 0
-        last = held.entries[-CHARGES:]
-        for number in range(1, until - passed + 1):
-            for one in last:
-                said = {name: value for name, value in one._asdict().items() if name in SAID}
-                more = number * FORTNIGHT
-                writing.add(held, f"entry/{one.start + more}/{one.query}", {**said, "stop": one.stop + more, "at": 0})
-
-
-SAID = {"charged", "epsilon_dp", "before", "after", "budget", "rule", "given_model"}
-"""What of an entry is the same in every fortnight."""
+    event.listen(Engine, "before_cursor_execute", statement)
+    sys.setprofile(call)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        event.remove(Engine, "before_cursor_execute", statement)
+        for connection in used:
+            connection.set_progress_handler(None, 0)
+    found.append(Work(**done))
 
 
 @pytest.mark.night
-def test_windows_of_three_sizes_cost_as_much_in_the_tenth_year_as_in_the_first(tmp_path: Path) -> None:
-    """Three endless queries that share a budget; some windows alone, in the first year and in the tenth."""
-    specs = {
-        name: query(name, size=size, share=0.333, schedule=Schedule(size, size, FIRST, None, FIRST))
-        for name, size in SIZES.items()
-    }
-    with Store(f"sqlite:///{tmp_path}/ledger.db", create=True) as store:
-        queries = {name: store.register(domain(), spec) for name, spec in specs.items()}
-        assert all(held.admitted_stop is None for held in queries.values())
-        for fortnight in range(2):
-            for held in queries.values():
-                store.publish(held, drafts(held, windows_of(held, fortnight)))
-        fortnight, found = 2, list[dict[str, Work]]()
-        for year in (1, 10, 10):
-            if fortnight < year * FORTNIGHTS:
-                fortnight = year * FORTNIGHTS
-                fortnights_pass(store, fortnight)
-            else:
-                store.close()
-                queries = {name: store.register(domain(), spec) for name, spec in specs.items()}
-            done: dict[str, Work] = {}
-            for name, held in queries.items():
-                windows = windows_of(held, fortnight)
-                # the first ones catch up with what passed
-                beginning = len(windows) // 2
-                store.publish(held, drafts(held, windows[:beginning]))
-                done[name] = Work()
-                for one in windows[beginning:][:24]:
-                    with done[name].counted():
-                        records = store.publish(held, drafts(held, [one]))
-                    assert all(record.fresh for record in records)
-                rest = windows[beginning:][24:]
-                if rest:
-                    store.publish(held, drafts(held, rest))
-            found.append(done)
-            fortnight += 1
-        most = max(step for work in found[0].values() for step in work.steps)
-        for name in SIZES:
-            first, *later = [done[name] for done in found]
-            assert max(first.calls) > 10
-            for other in later:
-                assert set(other.statements) == set(first.statements) == {4}
-                assert statistics.median(other.calls) <= 1.02 * statistics.median(first.calls)
-                # of a weekly window there is only one, and single ones differ by a tenth
-                assert max(other.steps) <= 1.1 * most
-                assert statistics.median(other.steps) <= 1.1 * statistics.median(first.steps)
+def test_a_window_costs_as_much_after_ten_years_as_at_first(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    spec, looks = query(size=SIZE, share=0.9, schedule=Schedule(SIZE, SIZE, FIRST, None, FIRST)), list[list[Work]]()
+    with Store(url, create=True) as store:
+        held, at = store.register(domain(), spec), 0
+        windows = [Window(FIRST + n * SIZE, FIRST + (n + 1) * SIZE) for n in range(2 * PASSED + 3 * LOOKED_AT + 3)]
+        for _ in range(3):
+            store.publish(held, drafts(held, windows[at : at + 1]))
+            looks.append([])
+            for window in windows[at + 1 : at + 1 + LOOKED_AT]:
+                with counted(looks[-1]):
+                    records = store.publish(held, drafts(held, [window]))
+                assert all(record.fresh for record in records)
+            at += 1 + LOOKED_AT
+            if len(looks) < 3:
+                store.charge_windows(held, windows[at + PASSED - 1 : at + PASSED])
+                at += PASSED
+            store.close()
         entries = store.entries()
-        charged = [entry.span for entry in entries]
-        assert len(charged) == (10 * FORTNIGHTS + 2) * CHARGES
-        assert entries[-1].loss_after == Ledger(BELIEF).replay(charged) == store.summary("homes").loss <= 1.0
-        blocks = sum(one.blocks for one in store.summary("homes").queries)
-        # a row for a window's charge, and one for each of its blocks
-        assert blocks == (2 + 3) * CHARGES * queries["hourly"].query.shards
+    first, *later = looks
+    for other in later:
+        assert {one.statements for one in (*first, *other)} == {4}
+        for name in ("steps", "calls"):
+            before, after = (statistics.median(getattr(one, name) for one in look) for look in (first, other))
+            assert after <= 1.1 * before, name
+    assert entries[-1].loss_after == Ledger(BELIEF).replay([entry.span for entry in entries]) <= 1.0
