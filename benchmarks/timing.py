@@ -26,8 +26,9 @@ from scipy.stats import ks_2samp, mannwhitneyu
 from quiltstream.schemas.releases import LIVE
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.job import Settings
+from quiltstream.store.codec import NoisyBlock
 from quiltstream.store.exports import rows_of
-from quiltstream.store.specs import BlockToPublish, NoisyBlock, Record, layout_of
+from quiltstream.store.specs import BlockToPublish, Record, layout_of
 from quiltstream.store.store import Store
 from quiltstream.transforms.plan import make_plan
 

@@ -33,8 +33,9 @@ from ..schemas.slots import Schedule
 from ..store.accounts import ledger_of, priced
 from ..store.address import forget
 from ..store.changes import Estimated
+from ..store.codec import NoisyBlock
 from ..store.errors import BudgetRefused, StoreConflict
-from ..store.specs import TRANSITIONS, BeliefChange, BlockToPublish, Noise, NoisyBlock, QuerySpec, Registration
+from ..store.specs import TRANSITIONS, BeliefChange, BlockToPublish, Noise, QuerySpec, Registration
 from ..store.store import Store
 from ..transforms.aggregate.memory import newest_of
 from ..transforms.formats.paths import SourceFileError

@@ -66,7 +66,8 @@ class Roster:
     awaits: KeyKind | None = None
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(set(self.entries), key=lambda pair: (pair[0], pair[1] or "")))
+        # in their order, which is nearly sorted where some join
+        ordered = tuple(sorted(dict.fromkeys(self.entries), key=lambda pair: (pair[0], pair[1] or "")))
         if ordered:
             object.__setattr__(self, "awaits", None)
         elif self.awaits is None:
@@ -95,7 +96,7 @@ class Roster:
     @cached_property
     def series(self) -> tuple[str, ...]:
         """The names of the series, sorted."""
-        return tuple(sorted({series for series, _ in self.entries}))
+        return tuple(dict.fromkeys(series for series, _ in self.entries))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import metadata as packages
@@ -55,12 +54,10 @@ def unpacked(blob: bytes | None) -> Any:
 
 def delta_bytes(before: Roster | None, after: Roster) -> bytes:
     """What a roster has that the one before it had not, and the other way round."""
-    old, new = set(() if before is None else before.entries), set(after.entries)
-    return packed({"joined": _in_order(new - old), "left": _in_order(old - new)})
-
-
-def _in_order(entries: Collection[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    return sorted(entries, key=lambda pair: (pair[0], pair[1] or ""))
+    earlier = () if before is None else before.entries
+    old, new = set(earlier), set(after.entries)
+    joined, left = ([one for one in of if one not in other] for of, other in ((after.entries, old), (earlier, new)))
+    return packed({"joined": joined, "left": left})
 
 
 def after_delta(before: Roster, delta: bytes) -> tuple[Roster, list[str]]:

@@ -138,7 +138,8 @@ class Store:
         as it is now: the same registration where nothing changed since it was read.
         """
         held = self.current(registration)
-        if held.query.roster.joined_by(entries, most) is held.query.roster:
+        known = held.query.roster.groups_of
+        if (most is not None and len(known) >= most) or all(series in known for series, _ in entries):
             return held
         domain, query = registration.domain.name, registration.query.name
         with self._database().writing("", domain) as writing:

@@ -12,8 +12,9 @@ import pytest
 from quiltstream.schemas.releases import COMPLETENESS, releases_from_batch
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store
+from quiltstream.store.codec import NoisyBlock
 from quiltstream.store.exports import rows_of
-from quiltstream.store.specs import BlockToPublish, NoisyBlock, Registration
+from quiltstream.store.specs import BlockToPublish, Registration
 
 from ..present import present
 from .proofs import Registered, windows_of

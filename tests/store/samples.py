@@ -15,15 +15,8 @@ from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Schedule, SlotGrid, Window
 from quiltstream.schemas.states import StateSpace
 from quiltstream.store.changes import Estimated
-from quiltstream.store.specs import (
-    BeliefChange,
-    BlockToPublish,
-    DomainSpec,
-    NoisyBlock,
-    QuerySpec,
-    Record,
-    Registration,
-)
+from quiltstream.store.codec import NoisyBlock
+from quiltstream.store.specs import BeliefChange, BlockToPublish, DomainSpec, QuerySpec, Record, Registration
 
 BELIEF = MixingBounds(pi_min=0.2, gap=0.75)
 OTHER = MixingBounds(pi_min=0.15, gap=0.6)

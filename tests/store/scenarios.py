@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import BudgetRefused, Store, StoreDamaged
-from quiltstream.store.codec import block_bytes, block_from_bytes
+from quiltstream.store.codec import NoisyBlock, block_bytes, block_from_bytes
 from quiltstream.store.errors import StoreConflict
 from quiltstream.store.log import log
-from quiltstream.store.specs import BeliefChange, BlockToPublish, NoisyBlock, QuerySpec, Registration
+from quiltstream.store.specs import BeliefChange, BlockToPublish, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World
 from .samples import OTHER, SPACE, domain, query

@@ -20,8 +20,9 @@ from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store, StoreError
+from quiltstream.store.codec import NoisyBlock
 from quiltstream.store.errors import StoreConflict
-from quiltstream.store.specs import BlockToPublish, NoisyBlock, classes_of, layout_of
+from quiltstream.store.specs import BlockToPublish, classes_of, layout_of
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.plan import make_plan
 

@@ -26,8 +26,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ...schemas.ledger import LEDGER_SCHEMA
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
+from ...store.codec import NoisyBlock
 from ...store.exports import rows_of
-from ...store.specs import BlockToPublish, Layout, NoisyBlock, Registration, bins_of, classes_of, layout_of
+from ...store.specs import BlockToPublish, Layout, Registration, bins_of, classes_of, layout_of
 from ..common.batches import DUPLICATES, METRICS, ReadingsError
 from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
