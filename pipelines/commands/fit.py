@@ -18,7 +18,8 @@ import csv
 import itertools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -187,12 +188,9 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
         )
     chosen = counts.subset(kept)
     model = model_from_counts(settings, chosen, smoothing=choice.smoothing, source=source)
-    if choice.certify:
-        try:  # jobs then account the chain by the exact map and need not compute it
-            with working("certifying the exact account of the chain"):
-                return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
-        except (ChainError, NotContracting) as error:
-            raise CommandError(f"--certify: {error}") from error
+    if choice.certify:  # jobs then account the chain by the exact map and need not compute it
+        with _refused("--certify: "), working("certifying the exact account of the chain"):
+            return replace(model, belief=certified(belief_from_dict(model.belief)).to_dict())
     if choice.belief == "pooled":
         return model
     epsilon = settings.privacy.epsilon
@@ -210,7 +208,8 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     with working(f"finding the noise that each of {len(chosen.series):,} series needs"):
         history = None
         if kinds is not None and kept_paths is not None and choice.regimes is not None:
-            history = _by_kind(kept_paths, kinds, chosen.states, choice.regimes)
+            with _refused(f"--regimes {choice.regimes}: "):
+                history = contractions_by_kind(kept_paths, kinds.of, kinds.number, chosen.states, kinds.day)
         given = "" if kinds is None or choice.regimes is None else kinds.name
         made = covering_model(
             model, chosen, choice.belief, choice.cover or usual_cover(len(chosen.series)), epsilon, history, given
@@ -222,22 +221,22 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     return replace(made, diagnostics={**made.diagnostics, "cover": {**cover, "checks": checks}})
 
 
-def _by_kind(paths: Sequence[SeriesPath], kinds: Kinds, states: int, regimes: str) -> Contractions:
+@contextmanager
+def _refused(before: str = "", after: str = "") -> Generator[None]:
+    """Say of a history that makes no belief what to do about it."""
     try:
-        return contractions_by_kind(paths, kinds.of, kinds.number, states, kinds.day)
-    except (EstimationError, ChainError) as error:
-        raise CommandError(f"--regimes {regimes}: {error}") from error
+        yield
+    except (EstimationError, ChainError, NotContracting) as error:
+        raise CommandError(f"{before}{error}{after}") from error
 
 
 def model_from_counts(settings: Settings, counts: TransitionCounts, *, smoothing: float, source: str) -> Model:
     """The model of pooled counts, with its diagnostics."""
     pooled, visits = counts.pooled(), counts.pooled_visits()
     labels = settings.space.labels
-    try:
+    with _refused(after=" (states.edges makes the bins; --belief pooled --smoothing 1 smooths)"):
         chain = chain_from_counts(pooled, smoothing, labels=labels)
         bounds = MixingBounds.of(chain)
-    except (EstimationError, ChainError) as error:
-        raise CommandError(f"{error} (states.edges makes the bins; --belief pooled --smoothing 1 smooths)") from error
     found = diagnose(pooled, visits)
     outsiders = len(outside(bounds, counts))
     warnings = found.warnings()
@@ -398,7 +397,7 @@ def covering_model(
     """
     labels = None if model.states is None else model.states.labels
     rank = _rank(cover, len(counts.series))
-    try:
+    with _refused(after=": merge bins in states.edges, or fit with --belief pooled, one chain of all series together"):
         history = contractions(counts, labels=labels) if by_kind is None else by_kind
         exact = _exact(history)
         if belief == "level":
@@ -409,10 +408,6 @@ def covering_model(
         sigma = 1 / endless(made, 1.0).density
         at = sigma if epsilon == 1 else 1 / endless(made, epsilon).density
         checked: dict[str, Any] = {"epsilon": epsilon, "sigma": at}
-    except (EstimationError, ChainError, NotContracting) as error:
-        raise CommandError(
-            f"{error}: merge bins in states.edges, or fit with --belief pooled, one chain of all series together"
-        ) from error
     if exact is not None and epsilon != 1:
         lost = _losses(history.chains, at).reshape(-1, history.kinds).max(axis=1)
         checked["own"] = tally(lambda: lost, epsilon, "")
@@ -481,13 +476,12 @@ def _losses(chains: Iterable[MarkovChain], sigma: float) -> FloatArray:
 
 def _rank(cover: str, series: int) -> int:
     """The rank of a cover."""
-    try:
+    advice = (
+        f"; the largest for this history is --cover {largest_cover(series):g}; without a cover, --belief pooled takes "
+        "one chain of all series together, whose promise holds for series that follow it"
+    )
+    with _refused("--", advice):
         return rank_of(cover, series)
-    except EstimationError as error:
-        raise CommandError(
-            f"--{error}; the largest for this history is --cover {largest_cover(series):g}; without a cover, "
-            "--belief pooled takes one chain of all series together, whose promise holds for series that follow it"
-        ) from error
 
 
 def _others(history: Contractions, exact: FloatArray, chosen: list[int]) -> dict[str, float | None]:
@@ -583,14 +577,10 @@ def periodic_model(model: Model, paths: Sequence[SeriesPath] | None, epsilon: fl
             f"--belief periodic: {day} slots a day with {k} states, or so many series, take too long; use --belief "
             "level, or fewer states.edges"
         )
-    try:
+    with _refused(after=": merge bins in states.edges, or use --belief level, which needs no kernel for each slot"):
         chain = PeriodicChain([rounded_rows(rows) for rows in pooled_rhythm(paths, k, day)])
         sigma = 1 / endless(chain, 1.0).density
         at = sigma if epsilon == 1 else 1 / endless(chain, epsilon).density
-    except (ChainError, NotContracting) as error:
-        raise CommandError(
-            f"{error}: merge bins in states.edges, or use --belief level, which needs no kernel for each slot"
-        ) from error
     checks = check(paths, k, model.interval_us, at, epsilon, kinds)
     own = checks["rhythm"]
     return replace(
