@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from ...privacy.estimation.released_histograms import ReleasedHistogram, change
+from ...schemas.calendars import UNITS
 from ...schemas.files import FileError, whole_file
 from ...schemas.noise_laws import ZERO_SUM
 from ...schemas.releases import tidy
@@ -238,7 +239,9 @@ class _Shown:
         gap = ", with time between them that has no released window" if span.gaps else ""
         several = f"{plural(len(span.rows), 'window')} added up{gap}; " if len(span.rows) > 1 else ""
         all_of_them = named(self.spans[0].start, self.spans[-1].stop, self.series.zone)
-        kind = f"window ({row.window})" if len(self.spans) == 1 else f"windows ({row.window} each)"
+        count, is_of_calendar = len(self.spans), row.window in UNITS
+        kinds = plural(count, row.window) if is_of_calendar else f"{plural(count, 'window')} of {row.window}"
+        kinds = kinds if view.period is None else plural(count, "sum")
         clock = "" if self.series.zone == "UTC" else f", by the clock of {self.series.zone}"
         others = f"; {names} series or groups are in the files, --key and --query choose" if names > 1 else ""
         facts(
@@ -250,7 +253,7 @@ class _Shown:
                 ("noise", f"{row.mechanism}, scale {row.scale:.6g}, model {row.model_id}"
                           + (", holds only given the model" if row.given_model else "")),
                 ("cost", f"the domain {row.domain} has lost {row.loss_after:.6g} with this; looking costs nothing"),
-                ("windows", f"{several}{len(self.spans):,} {kind if view.period is None else 'sums'}, {all_of_them}"
+                ("windows", f"{several}{kinds}, {all_of_them}"
                             f"{clock}; --window chooses{others}"),
             ],
         )  # fmt: skip
