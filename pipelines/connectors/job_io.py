@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -70,9 +70,7 @@ def job_paths(settings: Settings) -> list[JobPath]:
     if address.is_sqlite:
         path = str(address.resolve().database)
         found += [JobPath("ledger", path + end, written=True) for end in ("", *_BESIDE)]
-    for field, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        if sink is not None and sink.is_files:
-            found.append(JobPath(field, settings.path(sink.path), written=True))
+    found += [JobPath(field, settings.path(one.path), written=True) for field, one in _sinks(settings) if one.is_files]
     return list(dict.fromkeys(found))  # a path is what it finds, too
 
 
@@ -115,15 +113,47 @@ def check_paths(paths: list[JobPath]) -> None:
         SettingsError: there are such settings; links and ``..`` are followed.
     """
     problems: dict[str, None] = {}
-    for (one, first), (other, second) in _pairs([(each, _Whereabouts.of(each.path)) for each in paths]):
-        if one.field != other.field and first.same(second):
-            written = other if other.written else one
-            problems[
-                f"{one.field} and {other.field} name the same file, {written.path}: writing the one would destroy the "
-                f"other; give {written.field} a file of its own"
-            ] = None
+    # asked once: a source may have a hundred thousand files
+    found = [(at, one, _whereabouts(one.path)) for at, one in enumerate(paths)]
+    for at, written, there in found:
+        for beside, other, where in found if written.written else ():
+            if written.field != other.field and (beside > at or not other.written) and _same(there, where):
+                one, two = (written, other) if at < beside else (other, written)
+                target = two if two.written else one
+                problems[
+                    f"{one.field} and {two.field} name the same file, {target.path}: writing the one would destroy the "
+                    f"other; give {target.field} a file of its own"
+                ] = None
     if problems:
         raise SettingsError(problems)
+
+
+_Where = tuple[tuple[int, int] | None, str]
+"""Device and number of what is at a path, ``None`` if nothing is there; and the path without links and ``..``."""
+
+
+def _whereabouts(path: str) -> _Where:
+    path = path.removeprefix("file://")
+    if not is_local(path):
+        return None, path
+    with suppress(OSError):  # it is not there yet
+        found = Path(path).stat()
+        return (found.st_dev, found.st_ino), os.path.realpath(path)
+    return None, os.path.realpath(path)
+
+
+def _same(one: _Where, other: _Where) -> bool:
+    if one[0] is not None and other[0] is not None:
+        return one[0] == other[0]
+    return _matches(one[1], other[1]) or _matches(other[1], one[1])
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path is a pattern's, part by part: a sink that the source's pattern finds is read by the next run."""
+    if path == pattern or not WILDCARDS & set(pattern):
+        return path == pattern
+    parts, wanted = path.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
 def check_output(
@@ -171,52 +201,6 @@ def _plain(begin: bytes) -> bytes:
     return begin.translate(None, b' \t\r\n"')
 
 
-@dataclass(frozen=True, slots=True)
-class _Whereabouts:
-    """Where a path leads, asked once: a source may have a hundred thousand files."""
-
-    local: bool
-    file: tuple[int, int] | None  # device and number of what is there; ``None`` if nothing is, and elsewhere
-    real: str  # without links and ``..``, on this machine
-
-    @classmethod
-    def of(cls, path: str) -> _Whereabouts:
-        path = path.removeprefix("file://")
-        if not is_local(path):
-            return cls(local=False, file=None, real=path)
-        file = None
-        with suppress(OSError):  # it is not there yet
-            found = Path(path).stat()
-            file = found.st_dev, found.st_ino
-        return cls(local=True, file=file, real=os.path.realpath(path))
-
-    def same(self, other: _Whereabouts) -> bool:
-        if self.local != other.local:
-            return False
-        if self.file is not None and other.file is not None:
-            return self.file == other.file
-        return _matches(self.real, other.real) or _matches(other.real, self.real)
-
-
-_Where = tuple[JobPath, _Whereabouts]
-
-
-def _pairs(paths: list[_Where]) -> Iterator[tuple[_Where, _Where]]:
-    """All pairs of which one is written, in order: as many as there are paths for each that is written, not more."""
-    written = [(at, one) for at, one in enumerate(paths) if one[0].written]
-    for at, one in enumerate(paths):
-        later = paths[at + 1 :] if one[0].written else [other for number, other in written if number > at]
-        yield from ((one, other) for other in later)
-
-
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path is a pattern's, part by part: a sink that the source's pattern finds is read by the next run."""
-    if path == pattern or not WILDCARDS & set(pattern):
-        return path == pattern
-    parts, wanted = path.split("/"), pattern.split("/")
-    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
-
-
 def check_topics(settings: Settings) -> None:
     """See that no topic is written that is read, or that holds something else of the job.
 
@@ -225,15 +209,19 @@ def check_topics(settings: Settings) -> None:
     """
     source = settings.source
     named = {} if source is None else dict.fromkeys(source.named_topics, source.setting)
-    problems: list[str] = []
-    for section, sink in (("sink", settings.sink), ("rejects", settings.rejects)):
-        for topic in () if sink is None else sink.named_topics:
+    for section, sink in _sinks(settings):
+        for topic in sink.named_topics:
             field = f"{section}.{topic[0]}"
             other = named.setdefault(topic, field)
             if other != field:
-                problems.append(f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own")
-    if problems:
-        raise SettingsError(problems)
+                text = f"{other} and {field} name the same topic, {topic[1]}; give {field} a topic of its own"
+                raise SettingsError([text])
+
+
+def _sinks(settings: Settings) -> list[tuple[Field, FileSink]]:
+    """Sink and rejects, as far as the settings name them."""
+    named: tuple[tuple[Field, FileSink | None], ...] = (("sink", settings.sink), ("rejects", settings.rejects))
+    return [(field, one) for field, one in named if one is not None]
 
 
 def sink_of(settings: Settings, *, live: bool) -> FileSink:
@@ -244,9 +232,8 @@ def sink_of(settings: Settings, *, live: bool) -> FileSink:
     """
     if settings.sink is None:
         what, example = ("folder", "releases") if live else ("file", "releases.parquet")
-        raise SettingsError(
-            [f"sink is missing: it names the {what} for the released rows, e.g. {{parquet: {example}}}"]
-        )
+        text = f"sink is missing: it names the {what} for the released rows, e.g. {{parquet: {example}}}"
+        raise SettingsError([text])
     return settings.sink
 
 
@@ -256,16 +243,12 @@ def refuse_topics(settings: Settings) -> None:
     Raises:
         SettingsError: they do.
     """
-    source, named = settings.source, (("sink", settings.sink), ("rejects", settings.rejects))
+    source = settings.source
     fields = [] if source is None or source.broker is None else [source.broker]
-    fields += [f"{field}.{sink.kind}" for field, sink in named if sink is not None and not sink.is_files]
-    problems = [
-        f"{field} is for live jobs: use quiltstream run --live, or name files"
-        + ("; a live job ends by itself at windows.stop" if field.startswith("source") else "")
-        for field in fields
-    ]
-    if problems:
-        raise SettingsError(problems)
+    fields += [f"{field}.{sink.kind}" for field, sink in _sinks(settings) if not sink.is_files]
+    if fields:
+        text = f"{', '.join(fields)}: topics are for live jobs: use quiltstream run --live, which ends by itself at "
+        raise SettingsError([f"{text}windows.stop, or name files"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +291,9 @@ class SinkError(CommandError):
 
 def outputs_of(settings: Settings) -> tuple[Output, ...]:
     """What a job's graph writes."""
-    named: tuple[tuple[Field, FileSink | None], ...] = (("sink", settings.sink), ("rejects", settings.rejects))
     return tuple(
         Output(field, settings.path(sink.path) if sink.is_files else sink.text, sink.is_files)
-        for field, sink in named
-        if sink is not None
+        for field, sink in _sinks(settings)
     )
 
 
