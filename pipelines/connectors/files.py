@@ -14,7 +14,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -56,51 +56,34 @@ from .job_io import Field, JobPath, check_paths, check_topics, is_full, job_path
 from .live import LiveSink, LiveSource, recorded_blocks
 
 
-def check_writable(settings: Settings) -> None:
-    """Make the folders of the files of sink and rejects, and try to write there.
+def check_writable(settings: Settings, *, live: bool = False) -> None:
+    """Make the folders of sink and rejects, and try to write there, before anything is charged.
+
+    Files of other machines are not tried. A trial has a name that no pattern finds.
 
     Raises:
         SettingsError: a folder cannot be made, or nothing can be written in it.
-        SinkError: no room is left there.
-    """
-    try_places(settings, lambda path: try_folder(path.parent, path.name), "mend its folder, or name another file")
-
-
-def try_places(settings: Settings, attempt: Callable[[Path], None], advice: str) -> None:
-    """Try to write where sink and rejects do, before anything is charged. Files of other machines are not tried.
-
-    ``attempt`` raises an ``OSError`` where nothing can be written to a place, and ``advice`` says what to do then.
-
-    Raises:
-        SettingsError: nothing can be written to some of them.
         SinkError: no room is left there.
     """
     problems: list[str] = []
     for output in outputs_of(settings):
         if not output.files or not is_local(output.place):
             continue
+        place = Path(output.place)
+        trial = place / part_name("trial") if live else place.parent / part_name(place.name)
         try:
-            attempt(Path(output.place))
+            trial.parent.mkdir(parents=True, exist_ok=True)
+            trial.touch(exist_ok=False)
+            trial.unlink()
         except OSError as error:
             if is_full(error):
                 raise not_begun(output, error) from error
+            advice = "mend it, or name another folder" if live else "mend its folder, or name another file"
             problems.append(
                 f"{output.field}: {output.place} cannot be written ({reason(error)}); nothing was charged: {advice}"
             )
     if problems:
         raise SettingsError(problems)
-
-
-def try_folder(folder: Path, name: str) -> None:
-    """Make a folder, and a file in it for a moment, under a name that no pattern finds.
-
-    Raises:
-        OSError: one of them cannot be made.
-    """
-    trial = folder / part_name(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    trial.touch(exist_ok=False)
-    trial.unlink()
 
 
 #: Where a model file says which column named its series.
@@ -309,16 +292,6 @@ def check_folders(settings: Settings) -> None:
         raise SettingsError(problems)
     inside = [JobPath(field, in_folder(folder, f"{_LIKE}.{form}"), written=True) for field, folder, form in found]
     check_paths([*job_paths(settings), *inside])
-
-
-def make_folders(settings: Settings) -> None:
-    """Make the folders of sink and rejects, and try to write there, before anything is charged.
-
-    Raises:
-        SettingsError: one cannot be made or written.
-        SinkError: no room is left there.
-    """
-    try_places(settings, lambda folder: try_folder(folder, "trial"), "mend it, or name another folder")
 
 
 class FollowedFiles(LiveSource):

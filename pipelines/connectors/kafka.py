@@ -34,9 +34,6 @@ from ..errors import CommandError, ExitCode
 from .job_io import Field
 from .live import LiveSink, LiveSource, recorded_blocks
 
-#: Seconds that brokers have to give what is in a topic.
-_PATIENCE_S = 60.0
-
 _Made = TypeVar("_Made")
 
 
@@ -68,17 +65,13 @@ def asked(field: str, attempt: Callable[[], _Made]) -> _Made:
         raise CommandError(f"{field}: {error}. Nothing was charged by this run", code) from error
 
 
-def _missing_secrets(settings: Settings, field: str, broker: KafkaSource | KafkaSink) -> list[str]:
+def _missing_secrets(settings: Settings, field: str, broker: KafkaSource | KafkaSink | None) -> list[str]:
     """A line for each secret of a broker's options that is not here."""
-    given = [(f"{field}.options", broker.options)]
-    if broker.registry is not None:
-        given.append((f"{field}.registry.options", broker.registry.options))
-    return [
-        f"{place}: {name}: {why}"
-        for place, options in given
-        for name, option in located(options, settings.path).items()
-        if (why := _missing({name: option})) is not None
-    ]
+    given = {} if broker is None else {f"{field}.options": broker.options}
+    if broker is not None and broker.registry is not None:
+        given[f"{field}.registry.options"] = broker.registry.options
+    named = [(place, one) for place, options in given.items() for one in located(options, settings.path).items()]
+    return [f"{place}: {one[0]}: {why}" for place, one in named if (why := _missing(dict([one]))) is not None]
 
 
 def _missing(options: Mapping[str, Option]) -> str | None:
@@ -101,17 +94,12 @@ def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
 class SinkTopic(LiveSink):
     """A topic that a live job sends its rows or rejects to.
 
-    The topic is read to its end once. What is kept of it in memory is eight bytes a row. The brokers may be away for
-    ``patience_s`` seconds, a minute if left out.
+    The topic is read to its end once. What is kept of it in memory is eight bytes a row.
     """
 
-    def __init__(
-        self, settings: Settings, topic: Topic, field: Field = "sink", *, patience_s: float | None = None
-    ) -> None:
-        self._settings = settings
-        self._topic = topic
+    def __init__(self, settings: Settings, topic: Topic, field: Field = "sink") -> None:
+        self._settings, self._topic = settings, topic
         self._field: Field = field
-        self._patience_s = _PATIENCE_S if patience_s is None else patience_s
         self._there: npt.NDArray[np.uint64] | None = None
         self._trimmed = False
 
@@ -128,14 +116,13 @@ class SinkTopic(LiveSink):
         secret is with the workers only, that is said, and the job begins.
 
         Raises:
-            CommandError: it is not, or its brokers do not answer for so long.
+            CommandError: it is not, or its brokers do not answer.
         """
         topic, field = self._topic, f"{self._field}.kafka"
         if _has_secrets(field, topic.cluster.options, "the topic is not looked at"):
             asked(field, partial(look_to_write, topic))
         if topic.numbers is not None and _has_secrets(field, topic.numbers.options, "the schema registry is not asked"):
-            ask = partial(topic.head, RELEASES.avro if self._field == "sink" else REJECTS.avro)
-            asked(field, ask)
+            asked(field, partial(topic.head, RELEASES.avro if self._field == "sink" else REJECTS.avro))
 
     def releases(self) -> SendReleases:
         """The sending of releases."""
@@ -152,10 +139,8 @@ class SinkTopic(LiveSink):
             CommandError: the topic cannot be read, or holds something else.
         """
         there = self._look()
-        registration = None
-        if store.is_there():
-            registration = store.registered(self._settings.domain, self._settings.query)
-        if registration is not None:
+        names = (self._settings.domain, self._settings.query)
+        if store.is_there() and (registration := store.registered(*names)) is not None:
             known = [_marks(ids) for _, _, ids in recorded_blocks(store, registration)]
             there = np.setdiff1d(there, np.concatenate(known)) if known else there
         if not len(there):
@@ -190,19 +175,13 @@ class SinkTopic(LiveSink):
     def _look(self) -> npt.NDArray[np.uint64]:
         if self._there is None:
             marks = array("Q")
-            self._trimmed = self._read(lambda one: marks.append(_mark(one)), marks)
+            self._trimmed = self._read(lambda one: marks.append(_mark(one)))
             self._there = np.unique(np.frombuffer(marks, dtype=np.uint64)) if marks else np.empty(0, dtype=np.uint64)
         return self._there
 
-    def _read(self, take: Callable[[str], None], marks: array[int] | None = None) -> bool:
+    def _read(self, take: Callable[[str], None]) -> bool:
         names = (self._settings.domain, self._settings.query)
-
-        def attempt() -> bool:
-            if marks is not None:
-                del marks[:]
-            return read_ids(self._topic, *names, take, patience_s=self._patience_s)
-
-        return asked("sink.kafka", attempt)
+        return asked("sink.kafka", partial(read_ids, self._topic, *names, take))
 
 
 def _mark(release_id: str) -> int:

@@ -29,7 +29,7 @@ from ...transforms.private_histograms import PrivateHistograms, goes_on
 from ...transforms.readings.slots import words_of
 from ...transforms.registration import record_before, register
 from ...transforms.sources.reader import PollingPolicy
-from ..connectors.files import check_folders, labelled_so_far, make_folders
+from ..connectors.files import check_folders, check_writable, labelled_so_far
 from ..connectors.job_io import filling, outputs_of
 from ..connectors.live import LiveSink, LiveSource, check_runner, check_secrets, live_sinks, live_source
 from ..on_record import Follower, begin_memory, note_lost_history
@@ -172,7 +172,7 @@ class LiveWay:
 
     def make_places(self, settings: Settings) -> None:
         """Make the folders, and try to write there."""
-        make_folders(settings)
+        check_writable(settings, live=True)
 
 
 def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:

@@ -145,7 +145,7 @@ def test_a_failed_final_write_reports_what_is_recorded(
 
     monkeypatch.setattr(sinks, "write_parts", full)
     call("run", made.settings).ended(
-        6,
+        75,
         f"{field}: ",
         f"{made.folder / file} could not be written, because no room is left on its disk. {told}",
         "make room there, or name another, and run again",

@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
-from quiltstream.pipelines.connectors import files
 from quiltstream.pipelines.live import job as build
 from quiltstream.transforms import sinks
 
@@ -21,7 +20,7 @@ from ..jobs import call, job
 from ..live_jobs import made, published, run
 
 
-def no_room(*_: Any) -> None:
+def no_room(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left: secret")
 
 
@@ -31,7 +30,7 @@ def test_a_disk_that_is_full_already_ends_the_job_before_anything_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, live: bool
 ) -> None:
     one = made(tmp_path) if live else job(tmp_path)
-    monkeypatch.setattr(files, "try_folder", no_room)
+    monkeypatch.setattr(Path, "touch", no_room)
     done = run(one) if live else call("run", one.settings)
     done.ended(
         75,

@@ -58,7 +58,7 @@ class Bench:
             yield store, present(store.registered(self.settings.domain, self.settings.query))
 
     def sink(self) -> SinkTopic:
-        return SinkTopic(self.settings, self.topic, patience_s=0.1)
+        return SinkTopic(self.settings, self.topic)
 
     def complete(self) -> int:
         with self.record() as (store, registration):
