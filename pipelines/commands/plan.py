@@ -28,7 +28,7 @@ from ...schemas.states import StateSpace
 from ...transforms.checks import class_share, stand_in_text
 from ...transforms.plan import make_plan
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import facts, heading, lines, notes, odds, plural, print_json, results, working
+from ..console import facts, finite, heading, lines, notes, odds, plural, print_json, results, working
 from ..errors import CommandError, writing
 
 #: How a picture begins.
@@ -127,7 +127,7 @@ def plan(
             "notes": list(subject.notes),
             **({} if life is None else {"lifetime": asdict(life)}),
         }
-        print_json({**found.to_dict(), **said})
+        print_json(finite({**asdict(found), **said}))
         return
     console = results()
     show(console, subject, found, life, every=every)

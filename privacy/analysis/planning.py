@@ -33,7 +33,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -342,10 +342,6 @@ class Utility:
     odds: tuple[Odds, ...]  # losses as odds: that of the whole schedule first
     per_window: PerWindow  # what noise for single readings would tell
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form: shapes as of the fields, infinity as null."""
-        return _plain(asdict(self))
-
 
 @shared_powers()
 def analyse_utility(belief: Belief, purpose: Purpose, bounds: Belief | None = None) -> Utility:
@@ -506,11 +502,3 @@ def percent(share: float, *, up: bool = False) -> str:
         return f"{value:.3g}%"
     texts = (rounded_up(value, digits) for digits in (3, 6, 9, 12))
     return next((f"{text}%" for text in texts if float(text) < 100), f"{math.ceil(value)}%")  # noqa: PLR2004 - per cent
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -35,7 +35,7 @@ class EstimationError(PrivacyError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransitionCounts:
+class TransitionCounts:  # noqa: PLW1641 - arrays have no hash
     """Transitions and visits per series: a value that can be added up in any order.
 
     Series are kept sorted by name, whatever order they are given in, so that equal contents are equal values. The
@@ -147,8 +147,6 @@ class TransitionCounts:
             return NotImplemented
         pairs = (self.counts, other.counts), (self.visits, other.visits)
         return self.series == other.series and all(np.array_equal(*pair) for pair in pairs)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType] - a value with arrays
 
     def __repr__(self) -> str:
         return f"TransitionCounts(series={len(self.series)}, states={self.states})"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -209,58 +206,3 @@ def test_the_true_loss_is_never_above_the_ledger(data):
 @given(st.data())
 def test_the_true_loss_is_never_above_the_target_of_a_calibration(data):
     no_calibration_is_too_small(data)
-
-
-def fixed_total_loss(chain, length, found, reach):
-    """The loss by definition with noise of sum zero: outputs keep the totals, up to `reach` beyond the cells there."""
-    states = len(chain.transition)
-    queries = [written_out(release) for release in found]
-    outputs = []
-    for query in queries:
-        cells = query.stop - query.start
-        box = itertools.product(range(-reach, cells + reach + 1), repeat=states)
-        outputs.append([output for output in box if sum(output) == cells])
-
-    def law(distance, scale):
-        # the normaliser is one number for all paths, because the support is the same plane for each
-        return math.exp(-abs(distance) / scale)
-
-    start = chain.stationary if chain.initial is None else chain.initial
-    return max(
-        value
-        for output in itertools.product(*outputs)
-        for value in audit_truth.ratio(
-            start.tolist(), chain.transition.tolist(), queries, output, length=length, law=law
-        ).values()
-    )
-
-
-class TestNoiseThatKeepsTheTotal:
-    def test_one_cell_of_independent_slots_loses_exactly_its_charge(self):
-        for states in (2, 3):
-            free = MarkovChain(np.full((states, states), 1 / states))
-            found = [AuditRelease(1, 2, scale=4.0)]
-            assert fixed_total_loss(free, 2, found, reach=2) == pytest.approx(found[0].epsilon_dp, rel=1e-12)
-
-    @pytest.mark.night
-    @pytest.mark.parametrize(
-        ("matrix", "spans"),
-        [
-            ([[0.9, 0.1], [0.4, 0.6]], [(0, 4, 3.0)]),
-            ([[0.9, 0.1], [0.4, 0.6]], [(0, 3, 2.0), (1, 4, 5.0)]),
-            ([[0.1, 0.9], [0.6, 0.4]], [(0, 2, 1.5), (2, 4, 1.5)]),
-            ([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]], [(0, 3, 2.0)]),
-        ],
-    )
-    def test_the_exact_loss_is_within_that_of_independent_noise_and_the_account(self, matrix, spans):
-        chain = MarkovChain(matrix)
-        found = [AuditRelease(start, stop, scale) for start, stop, scale in spans]
-        ledger = Ledger(chain)
-        for one in found:
-            ledger.charge(*one.charge)
-        kept, independent = fixed_total_loss(chain, 4, found, reach=1), exact_loss(chain, 4, found).loss
-        assert 0 < kept <= independent + 1e-9
-        assert independent <= ledger.loss + TINY
-        # two states have outputs on a line, and the ends of it are among those that keep the total
-        if len(matrix) == 2:
-            assert kept == pytest.approx(independent, rel=1e-9)
