@@ -78,9 +78,11 @@ def test_the_ledger_is_never_above_a_bound_of_the_published_theorems(belief, cha
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(transitions(st.just(2), least=0.05), patterns())
-def test_no_theorem_is_below_the_loss_by_enumeration(matrix, charges):
+@given(transitions(st.just(2), least=0.05), patterns(), st.booleans())
+def test_no_theorem_is_below_the_loss_by_enumeration(matrix, charges, adjoin):
     charges = [(start % 4, start % 4 + 1 + (stop - start) % 3, rate) for start, stop, rate in charges]
+    if adjoin:
+        charges = [(2 * at, 2 * at + 2, rate) for at, (*_, rate) in enumerate(charges[:3])]
     ledger = Ledger(MarkovChain(matrix))
     ledger.replay(charges)
     truth = reference.response_loss(reference.stationary(matrix), matrix, 7, charges)

@@ -75,12 +75,6 @@ def test_the_nearest_member_of_a_class_counts():
     assert adversary_epsilon(1.0, adversary, FiniteClass([far, near]), 6) == 1 + 2 * alone
 
 
-def test_the_divergence_of_a_member_from_itself_is_zero():
-    for chain in (MarkovChain(THETA1), MarkovChain(THETA1, [1, 0]), MarkovChain([[0, 1], [1, 0]], [1, 0])):
-        assert adversary_divergence(chain, chain, 20) == 0
-    assert adversary_divergence(TABLE, TABLE) == 0
-
-
 def test_an_outcome_impossible_for_one_belief_gives_infinite_divergence():
     certain, open_ = MarkovChain([[1.0, 0.0], [0.4, 0.6]], [0.5, 0.5]), MarkovChain(THETA1, [0.5, 0.5])
     assert adversary_divergence(certain, open_, 3) == math.inf

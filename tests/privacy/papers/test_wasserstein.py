@@ -18,7 +18,6 @@ from quiltstream.privacy.papers.wasserstein import (
     NotComposable,
     WassersteinMechanism,
     clique_of_four,
-    laws_of_count,
     wasserstein_infinity,
     wasserstein_of_count,
     wasserstein_of_table,
@@ -112,16 +111,6 @@ def test_the_programme_agrees_with_all_sequences_written_out(data):
     assert found == written_out
     initial = reference.stationary(matrix) if chain.initial is None else chain.initial
     assert found.value == literal_distance(initial, matrix, state, length)
-
-
-def test_the_law_of_a_count_given_a_state():
-    chain = MarkovChain(THETA1, [0.3, 0.7])
-    every, chance = reference.sequences(np.array([0.3, 0.7]), np.array(THETA1), 5)
-    for node, state in itertools.product(range(5), range(2)):
-        here = every[:, node] == state
-        expected = np.bincount((every[here] == 1).sum(axis=1), chance[here], minlength=6) / chance[here].sum()
-        masses = list(laws_of_count(chain, 1, 5))[node][state]
-        assert np.array(masses, dtype=float) / sum(masses) == pytest.approx(expected, abs=1e-15)
 
 
 def test_independent_slots_need_the_noise_of_one_slot():
