@@ -97,9 +97,13 @@ class Kafka(Target):
     def __init__(self, given: KafkaTarget, options: dict[str, Any], library: Any) -> None:
         self._topic, self._library = given.topic, library
         self._taken, self._wrong = False, None
+        log = logging.getLogger("quiltstream.librdkafka")
+        log.setLevel(
+            logging.NOTSET if logging.getLogger().isEnabledFor(logging.INFO) else logging.CRITICAL + 1
+        )  # --debug
         own = {"bootstrap.servers": given.servers, "enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
         own |= {"queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 1 << 20}  # above ours
-        own |= {"logger": logging.getLogger("quiltstream.librdkafka"), "error_cb": self._noticed}
+        own |= {"logger": log, "error_cb": self._noticed}
         try:
             self._producer = library.Producer({"linger.ms": 5, "compression.type": "lz4", **options, **own})
         except (library.KafkaException, ValueError, TypeError):  # its text quotes the value of an option
@@ -142,7 +146,8 @@ class Kafka(Target):
     def _noticed(self, error: Any) -> None:
         if error.fatal() or error.name() in _LASTING:
             self._failed(error)
-        LOG.warning("Kafka: %s; messages wait here and at the MQTT broker, nothing is lost", error.name())
+        elif error.name() != "_TRANSPORT":  # of one broker, which may be told many times a second
+            LOG.warning("Kafka: %s; messages wait here and at the MQTT broker, nothing is lost", error.name())
 
     def _failed(self, error: Any) -> None:
         name = error.name()

@@ -130,3 +130,5 @@ def test_a_gateway_at_its_limit_holds_no_more(mosquitto: MosquittoBroker, start_
     assert one.metrics()["acknowledged_total"] == 0
     assert one.stop() == 0
     assert "the broker sends them again" in one.log
+    assert "rdkafka" not in one.log
+    assert one.log.count("nothing is lost") < 10
