@@ -91,20 +91,19 @@ END
 # What the images install goes together, by pip's own resolution: nothing of it is installed. It is asked again when
 # one of the files or a requirement changes.
 resolve_images() {
-  local dataflow=deploy/dataflow flink=deploy/flink/Dockerfile lower=.ci/constraints-beam-2.62.txt mark
-  local command=deploy/command/Dockerfile extras
-  extras=$(sed -n "s/.* '\.\[\(.*\)\]'.*/\1/p" $command)
+  local dataflow=deploy/dataflow images=deploy/Dockerfile lower=.ci/constraints-beam-2.62.txt extras mark
+  extras=$(sed -n "s/.* '\.\[\(.*\)\]'.*/\1/p" $images)
   mark=$CACHE/resolved-$({
-    cat $dataflow/Dockerfile $dataflow/requirements.txt $flink $lower $command "$UPPER" .ci/deploy.sh
+    cat $dataflow/Dockerfile $dataflow/requirements.txt $images $lower "$UPPER" .ci/deploy.sh
     requirements
   } | sha256sum | cut -c 1-16)
   [ ! -e "$mark" ] || { echo "what the images install was resolved already"; return; }
   PIP_CONSTRAINT='' "$VENV/bin/pip" install --dry-run --ignore-installed \
     "apache-beam[gcp]==$(argument $dataflow/Dockerfile BEAM_VERSION)" --requirement $dataflow/requirements.txt
   # the words of the Dockerfile, behind its own constraints
-  PIP_CONSTRAINT=$PWD/$lower "$VENV/bin/pip" install --dry-run --ignore-installed \
-    "apache-beam==$(argument $flink BEAM_VERSION)" '.[formats,kafka,messages,metrics,mqtt,postgres]'
-  PIP_CONSTRAINT=$PWD/$UPPER "$VENV/bin/pip" install --dry-run --ignore-installed ".[$extras]"
+  PIP_CONSTRAINT=$PWD/$lower "$VENV/bin/pip" install --dry-run --ignore-installed "apache-beam==2.62.0" ".[$extras]"
+  PIP_CONSTRAINT=$PWD/$UPPER "$VENV/bin/pip" install --dry-run --ignore-installed \
+    "apache-beam==$(argument $images BEAM_VERSION)" ".[$extras]"
   touch "$mark"
   echo "what the images install can be resolved"
 }

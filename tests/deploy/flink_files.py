@@ -82,7 +82,7 @@ def options_of(words: Iterable[str]) -> dict[str, str]:
 
 def dockerfile_argument(name: str) -> str:
     """The value of an ARG of the Dockerfile."""
-    (found,) = re.findall(rf"^ARG {name}=(\S+)$", text(FLINK / "Dockerfile"), re.MULTILINE)
+    (found,) = re.findall(rf"^ARG {name}=(\S+)$", text(ROOT / "deploy" / "Dockerfile"), re.MULTILINE)
     return found
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 
-UNITS = tuple(sorted(one.stem for one in FOLDER.glob("*.service")))
+UNITS = tuple(sorted(one.stem for one in FOLDER.glob("quiltstream-*.service")))
+
+#: What all of them have.
+COMMON = FOLDER / "quiltstream-.service.d" / "common.conf"
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,10 @@ class Unit:
 
 
 def read_unit(name: str) -> Unit:
-    """A unit by its name."""
+    """A unit by its name, with what all have."""
     section, lines = "", list[tuple[str, str, str]]()
-    for line in (FOLDER / f"{name}.service").read_text(encoding="utf-8").splitlines():
+    texts = [one.read_text(encoding="utf-8") for one in (FOLDER / f"{name}.service", COMMON)]
+    for line in "\n".join(texts).splitlines():
         if line.startswith("["):
             section = line.strip("[]")
         elif line and not line.startswith("#"):

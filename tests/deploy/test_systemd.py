@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from quiltstream.schemas.settings.job import Settings, read_settings
 
 from ..pipelines.jobs import call
 from .flink_files import FLINK, ROOT, run, text
-from .systemd_files import FOLDER, UNITS, read_unit
+from .systemd_files import COMMON, FOLDER, UNITS, read_unit
 
 SETTINGS = FOLDER / "settings"
 GUIDE = text(ROOT / "docs" / "guides" / "one-machine.md")
@@ -33,20 +34,30 @@ HARDENED = {
     "StateDirectory": "quiltstream",
     "StateDirectoryMode": "0700",
     "Restart": "on-failure",
+    "RestartPreventExitStatus": "2 3 4 5 6",
+    "StartLimitIntervalSec": "0",
 }
+
+#: The unit that tells of a failure.
+FAILED = "quiltstream_failed@"
 
 
 @pytest.mark.parametrize("name", UNITS)
 def test_systemd_takes_a_unit_and_calls_it_closed(tool: Callable[[str], str], name: str, tmp_path: Path) -> None:
-    # a copy whose programs are on this machine
+    # copies whose programs are on this machine, and what all units have beside them
+    shutil.copytree(COMMON.parent, tmp_path / COMMON.parent.name)
+    for path in FOLDER.glob("*.service"):
+        lines = re.sub(r"^(ExecStart\w*)=\S+", r"\1=/bin/true", text(path), flags=re.MULTILINE)
+        (tmp_path / path.name).write_text(lines, encoding="utf-8")
     copy = tmp_path / f"{name}.service"
-    copy.write_text(re.sub(r"^(ExecStart\w*)=\S+", r"\1=/bin/true", text(FOLDER / copy.name), flags=re.MULTILINE))
     assert run([tool("systemd-analyze"), "verify", "--man=no", str(copy)]) == ""
     unit = read_unit(name)
     assert {key: unit.one(key) for key in HARDENED} == HARDENED
     assert unit.one("MemoryMax")
+    assert unit.one("OnFailure").replace("%n", "") == f"{FAILED}.service"
+    assert (FOLDER / f"{FAILED}.service").exists()
     analyze = [tool("systemd-analyze"), "security", "--offline=true", f"--threshold={MOST_EXPOSED}", "--no-pager"]
-    done = subprocess.run([*analyze, str(FOLDER / copy.name)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*analyze, str(copy)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
@@ -58,7 +69,7 @@ def test_settings_name_the_places_and_ports_of_each_other() -> None:
     assert settings.source.avro == f"{gateway.forward.to.folder.path}/*.avro"
     assert f"/{gateway.forward.to.folder.path} " in text(FOLDER / "tmpfiles.conf")
     assert f"listener {gateway.mqtt.port} 127.0.0.1" in text(SETTINGS / "mosquitto.conf")
-    page = int(read_unit("quiltstream-ledger@").all("Environment")[0].partition("=")[2])
+    page = int(dict(one.split("=") for one in read_unit("quiltstream-ledger@").all("Environment"))["PORT"])
     assert len({gateway.metrics.port, settings.live.metrics_port, page}) == 3
     # the same job as everywhere: what is here is only where it is
     places = {"source", "sink", "rejects", "ledger", "memory", "live"}
