@@ -104,7 +104,9 @@ class _Job:
             CommandError, SettingsError: the sink cannot be read, or is not one of this query.
         """
         settings, looked, ids = self.settings, "", list[str]()
-        written = [settings.path(one.path) for one in (settings.sink, settings.rejects) if one is not None]
+        written = [
+            settings.path(one.path) for one in (settings.sink, settings.rejects) if one is not None and one.is_files
+        ]
         try:
             with with_newest(settings):
                 if settings.sink is not None and self.live:

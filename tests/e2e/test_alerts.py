@@ -242,30 +242,15 @@ def test_gateway_alerts_fire_for_each_fault_and_not_in_a_healthy_hour(
         one.wait_until("an hour has passed", lambda: time.monotonic() - begun > 1.2 * HOUR, 2 * HOUR)
         assert prometheus.fired(600) == set()
         assert one.metrics()["acknowledged_total"] > before + 100
-        Meters(mosquitto.port, range(3), size=10_000_000).join()
-        fires("QuiltstreamGatewayDrops")
-        # more than a gateway holds, and Kafka takes none of them
-        for number in range(2_000):
-            publish.single(f"held/m{number % 9}", b"1", qos=1, hostname="127.0.0.1", port=mosquitto.port)
-            if number % 100 == 0 and held.metrics()["in_flight"] >= 950:
-                break
-        fires("QuiltstreamGatewayStuck")
-        fires("QuiltstreamGatewayFull")
-        assert "QuiltstreamGatewaySessionLost" not in prometheus.fired(600)
-        for _ in range(8):
-            mosquitto.stop()
-            before = one.metrics()["reconnects_total"]
-            mosquitto.start()
-            one.wait_until("back", lambda before=before: one.metrics()["reconnects_total"] > before)
-        fires("QuiltstreamGatewayFlapping")
+        publish.single("held/m1", b"1", qos=1, hostname="127.0.0.1", port=mosquitto.port)  # Kafka does not take it
+        fires("QuiltstreamGatewayAway")
+        assert "QuiltstreamGatewayLoses" not in prometheus.fired(600)
+        held.kill()
         mosquitto.stop()
         for path in mosquitto.store.iterdir():
             path.unlink()
         mosquitto.start()
-        fires("QuiltstreamGatewaySessionLost")
-        assert "QuiltstreamGatewayAway" not in prometheus.fired(600)
-        held.kill()
-        fires("QuiltstreamGatewayAway")
+        fires("QuiltstreamGatewayLoses")
         assert prometheus.wrong_rules() == {}
     finally:
         for meter in meters:

@@ -150,10 +150,10 @@ def test_what_a_killed_run_left_is_removed_and_a_place_that_is_none_is_told(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
     with pytest.raises(CommandError, match=r"forward\.to\.folder .*mount it, or give another") as refusal:
         folder(tmp_path / "other")
-    assert refusal.value.code == 2
+    assert refusal.value.exit_code == 2
     with pytest.raises(CommandError) as away:
         folder(Path("/proc/1/none"))
-    assert away.value.code == 75
+    assert away.value.exit_code == 75
 
 
 # What the broker sends
@@ -231,7 +231,7 @@ def test_a_refusal_that_stays_ends_the_gateway_with_2(
     made = bridge(one, folder(tmp_path), counts)
     with pytest.raises(CommandError, match=r"does not take the connection.*look at mqtt in the settings") as refusal:
         one.wait(lambda: False, made.turn)
-    assert refusal.value.code == 2
+    assert refusal.value.exit_code == 2
 
 
 def test_a_login_that_was_taken_before_is_tried_on_and_read_anew(
@@ -313,7 +313,7 @@ def test_what_kafka_does_not_take_ends_the_gateway_and_stays_at_the_broker(
     made = bridge(one, kafka(Library(**refuses)), counts)
     with pytest.raises(CommandError, match=r"Kafka topic 'readings': .*Messages stay at the broker") as refusal:
         one.wait(lambda: False, made.turn)
-    assert refusal.value.code == code
+    assert refusal.value.exit_code == code
     with suppress(CommandError):
         made.finish()
     assert {int(name) for name in refuses} <= one.waiting.keys()
