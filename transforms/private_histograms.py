@@ -38,24 +38,25 @@ from ..store.address import StoreAddress
 from ..store.specs import Noise, Registration
 from .aggregate.coders import Part
 from .aggregate.collect import PIECES, CollectCells, GatherPanes, SortPanes, window_into
-from .aggregate.encode import REJECTED, TALLIES, EncodeCells
+from .aggregate.encode import REJECTED, TALLIES, DeclareWindows, EncodeCells, ScheduledWindowEnds
 from .aggregate.memory import Memory
 from .aggregate.release import (
     REFUSED,
     ChargeAndCount,
     GatherTallies,
     ReleaseHistograms,
-    ScheduledWindowEnds,
     SumTallies,
 )
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
-from .common.batches import ReadingsError
+from .common.batches import ReadingsError, typed
+from .completeness import FromSource
 from .plan import Plan, make_plan, not_a_model
 from .register import DiscoverSchedule, Register, RegisterCounted
 from .registration import Discovered, Registered, sum_tallies
 from .sinks import WriteRows, read_release_rows
+from .sources.reader import followed
 from .sources.reading_rows import batched
-from .wall_clock import read_clock
+from .wall_clock import ReadClock
 
 #: A shard's number and what it has: keys have a coder of their own on every runner.
 _SHARDED = typehints.Tuple[int, Part]
@@ -263,16 +264,17 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         if not isinstance(readings.windowing.windowfn, GlobalWindows):  # the windows here are the schedule's
             readings = readings | "All time" >> beam.WindowInto(GlobalWindows())
         pipeline, live = readings.pipeline, not readings.is_bounded
-        runner = type(pipeline.runner).__name__
-        # elements of unknown type may be batches with declarations
-        by_watermark = live and (
-            self._by_watermark or readings.element_type not in (Any, typehints.Any, pa.RecordBatch)
-        )
-        grouped = plan.group_column is not None
-        readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped, words=plan.words)
+        runner, grouped = type(pipeline.runner).__name__, plan.group_column is not None
+        by_watermark = live and readings.element_type is not FromSource
+        if by_watermark and not self._by_watermark and readings.element_type in (Any, typehints.Any, pa.RecordBatch):
+            raise ReadingsError(_NEVER_COMPLETE)
+        if not live or by_watermark:
+            readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped, words=plan.words)
         check_hosts(runner, plan.address)
         check_modes(pipeline.options)
         check_plan(plan, live=live)
+        if by_watermark:
+            check_watermarks(plan, runner)
         seed, seen = pipeline | "Seed" >> beam.Impulse(), None
         begin: Any = seed
         if not live and not (plan.resolved and plan.schedule.bounded):
@@ -289,28 +291,36 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         else:
             record = Registered(plan.address.store_id or "", known, self._before)
             made = pipeline | "Registered" >> beam.Create([record])
-        if by_watermark:
-            check_watermarks(plan, runner)
-            readings = (readings, read_clock(made, plan, runner, self._lost_us)) | "With clock" >> beam.Flatten()
         # a live source's series cannot be gathered first: they join when they are seen
         sight = live and plan.roster is None
-        encode = EncodeCells(plan, live=live, sight=sight, declared=live and not by_watermark)
-        encoded = readings | "Encode" >> beam.ParDo(encode, record).with_outputs(REJECTED, TALLIES, main="cells")
-        cells = _sharded(encoded.cells)
+        encode = beam.ParDo(EncodeCells(plan, live=live, sight=sight), record)
+        encoded = readings | "Encode" >> encode.with_outputs(REJECTED, TALLIES, main="cells")
+        cells = typed(encoded.cells, _SHARDED)
+        ends: Any = None
         if not live:
-            # a live source says itself which windows are complete
-            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), record)
-            cells = _sharded((cells, _sharded(ends)) | "Join" >> beam.Flatten())
+            ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), record).with_output_types(_SHARDED)
             tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
             keep = beam.ParDo(RegisterCounted(plan, even_if_empty=self._even_if_empty), record, seen)
             record = AsSingleton(tally | "Keep" >> keep.with_output_types(Registered))
+        elif by_watermark:
+            clock = followed(made, ReadClock(plan, runner, self._lost_us)).readings
+            ends = clock | "Declare" >> beam.ParDo(DeclareWindows(plan), record).with_output_types(_SHARDED)
+        if ends is not None:  # else the source says itself which windows are complete
+            cells = (cells, ends) | "Join" >> beam.Flatten()
         windowed = cells | "Window" >> window_into(plan.grid, plan.schedule)
-        collected = _sharded(windowed | "Collect" >> beam.CombinePerKey(CollectCells()))
+        collected = typed(windowed | "Collect" >> beam.CombinePerKey(CollectCells()), _SHARDED)
         counted = _counted(collected, plan, ChargeAndCount(plan, live=live, sight=sight), record, live=live)
         released = counted | "Release" >> beam.ParDo(ReleaseHistograms(plan, live=live), record).with_outputs(
             REFUSED, main="releases"
         )
-        return Histograms(released.releases, released[REFUSED], encoded[REJECTED])
+        outputs = released.releases, released[REFUSED], encoded[REJECTED]
+        return Histograms(*(typed(one, pa.RecordBatch) for one in outputs))
+
+
+_NEVER_COMPLETE = (
+    "readings are of a source that never ends and declares no window complete, so no window would ever be published: "
+    "use PrivateHistograms(..., by_watermark=True), which goes by the watermark of the source"
+)
 
 
 def _one_collection(given: Any) -> Any:
@@ -367,24 +377,19 @@ def _check_arguments(settings: Any, model: Any, noise: Any, fields: Iterable[str
         raise SettingsError(problems)
 
 
-def _sharded(collection: Any) -> Any:
-    """A collection with its coder: Beam forgets the type of tagged outputs and of combined values."""
-    collection.element_type = _SHARDED
-    return collection
-
-
 def _counted(collected: Any, plan: Plan, charge: ChargeAndCount, record: Any, *, live: bool) -> Any:
     """Panes of collected cells as tallies, summed per group where there are groups."""
     count = beam.ParDo(charge, record).with_output_types(_SHARDED)
     if live:
         panes = collected | "Sort" >> beam.ParDo(SortPanes(plan.grid)).with_outputs(PIECES, main="whole")
-        gathered = _sharded(panes[PIECES]) | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
-        counts = (_sharded(panes.whole) | "Count" >> count, gathered | "Count gathered" >> count)
+        pieces = typed(panes[PIECES], _SHARDED)
+        gathered = pieces | "Gather" >> beam.ParDo(GatherPanes(plan.grid)).with_output_types(_SHARDED)
+        counts = (typed(panes.whole, _SHARDED) | "Count" >> count, gathered | "Count gathered" >> count)
         counted = counts | "Either" >> beam.Flatten()
     else:
         counted = collected | "Count" >> count
     if plan.grouped:
-        counted = _sharded(counted | "Sum" >> beam.CombinePerKey(SumTallies()))
+        counted = typed(counted | "Sum" >> beam.CombinePerKey(SumTallies()), _SHARDED)
         if live:
             counted = counted | "Gather sums" >> beam.ParDo(GatherTallies()).with_output_types(_SHARDED)
     return counted

@@ -44,6 +44,7 @@ class LedgerStep(beam.DoFn):
 
     def __init__(self, plan: Plan, *, live: bool) -> None:
         self._plan, self._live = plan, live
+        self._record: Registered | None = None
         self._opened: PatientStore | None = None
 
     def setup(self) -> None:
@@ -55,10 +56,16 @@ class LedgerStep(beam.DoFn):
         if self._opened is not None:
             self._opened.close()
 
-    def _ledger(self, record: Registered) -> PatientStore:
+    def _known(self) -> Registered:
+        """The query on record, which each element brings."""
+        if self._record is None:
+            raise RuntimeError("nothing is known of the query before the first element")
+        return self._record
+
+    def _ledger(self) -> PatientStore:
         """The ledger that the query is on record in, and no other one."""
         if self._opened is None:
-            store = Store(self._plan.address.pinned(record.store_id))
+            store = Store(self._plan.address.pinned(self._known().store_id))
             self._opened = PatientStore(store, live=self._live, memory=self._plan.memory)
         return self._opened
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
-from ..schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from ..store.store import Store
 from .plan import Plan
 from .registration import Registered
@@ -77,8 +75,7 @@ class ReadClock(ReadPart):
             poll_s=_LOOK_S,
         )
         policy = policy if runner == "PrismRunner" else replace(policy, stay_s=_STAY_S, rest_s=_REST_S)
-        schema = READING_SCHEMA if plan.group_column is None else GROUPED_READING_SCHEMA
-        super().__init__(WallClock(lost_us=lost_us), policy, schema)
+        super().__init__(WallClock(lost_us=lost_us), policy)
         self._plan = plan
 
     def initial_restriction(self, element: Registered) -> Restriction:  # pyright: ignore[reportIncompatibleMethodOverride] - another element
@@ -102,10 +99,3 @@ class ReadClock(ReadPart):
         if schedule.bounded:
             self._policy = replace(self._policy, end_us=grid.time_of(schedule.covered.stop))
         yield from super().process(0, tracker, estimator)
-
-
-def read_clock(registered: Any, plan: Plan, runner: str, lost_us: int | None = None) -> Any:
-    """The declarations, in a collection beside one of readings."""
-    declared = registered | "Clock" >> beam.ParDo(ReadClock(plan, runner, lost_us)).with_output_types(pa.RecordBatch)
-    declared.is_bounded = False
-    return declared

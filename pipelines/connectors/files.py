@@ -326,7 +326,7 @@ class FollowedFiles(LiveSource):
 
     def read(self, pace: PollingPolicy) -> ReadLive:
         """The reading of the files."""
-        return ReadLive(self._source, pace, grouped=self._grouped)
+        return ReadLive(self._source, pace)
 
 
 class SinkFolder(LiveSink):

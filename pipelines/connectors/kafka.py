@@ -285,7 +285,7 @@ class Topics(LiveSource):
 
     def read(self, pace: PollingPolicy) -> ReadLive:
         """The reading of the topics."""
-        return ReadLive(self.partitions(pace), pace, grouped=self._grouped)
+        return ReadLive(self.partitions(pace), pace)
 
 
 def _given_source(settings: Settings) -> KafkaSource:

@@ -24,6 +24,7 @@ from apache_beam.transforms.window import TimestampedValue
 from quiltstream.privacy.mechanisms.histogram import ExactHistogram
 from quiltstream.store import Registration
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.completeness import Punctuation
 from quiltstream.transforms.plan import Plan
 from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.reader import ReadPart
@@ -107,7 +108,7 @@ class TappedBlocks(beam.PTransform[Any, Any]):
 class NotedPart(ReadPart):
     """A reader that notes its calls: a line with the monotonic clock, the part, the process and ``begun`` or the end.
 
-    Where a file ``lose`` is beside that of the calls, a batch is lost behind the reader, and the file removed.
+    Where a file ``lose`` is beside that of the calls, a declaration is lost behind the reader, and the file removed.
 
     A call ends as ``over`` where the part is never to be read again, as ``back`` where its rest was handed back, and as
     ``failed``; one whose process was killed does not end.
@@ -118,9 +119,9 @@ class NotedPart(ReadPart):
         self._calls = calls
 
     def _loses(self, one: Any) -> bool:
-        """Whether this is a batch of readings to be lost, as a runner did that dropped what a bundle had given out."""
+        """Whether this is a declaration to be lost, as a runner did that dropped what a bundle had given out."""
         lose = Path(self._calls).with_name("lose")
-        if not (isinstance(one, TimestampedValue) and one.value.num_rows and lose.exists()):
+        if not (isinstance(one, TimestampedValue) and isinstance(one.value, Punctuation) and lose.exists()):
             return False
         lose.unlink()
         return True

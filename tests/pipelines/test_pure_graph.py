@@ -66,7 +66,7 @@ def built(settings: Settings, kind: str, folder: Path) -> beam.Pipeline:
         plan = PrivateHistograms(settings).plan
         pace = pace_of(settings, plan.grid, plan.schedule, plan.grid.time_of(plan.schedule.first))
         decoded = pipeline | "Read" >> live_source(settings).read(pace)
-        published = decoded.readings | PrivateHistograms(settings)
+        published = decoded.readings | PrivateHistograms(settings, by_watermark=kind == "pubsub")
         _ = published.releases | "Sink" >> live_sinks(settings)[0].releases()
     else:
         row = {"series": "m1", "time": START, "value": 1.0}
@@ -101,7 +101,8 @@ def template(folder: Path, **changes: Any) -> beam.Pipeline:
     settings = settings_in(folder, **changes)
     pipeline = beam.Pipeline(runner=FnApiRunner())
     rows = [{"series": m, "time": dt.datetime.fromisoformat(t), "value": v * 2000} for m, t, v in readings(3)]
-    published = pipeline | beam.Create(rows).with_output_types(dict[str, Any]) | PrivateHistograms(settings)
+    given: Any = pipeline | beam.Create(rows).with_output_types(dict[str, Any])
+    published = given | PrivateHistograms(settings)
     write_releases(published.releases, settings)
     return pipeline
 

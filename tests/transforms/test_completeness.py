@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from quiltstream.schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
 from quiltstream.schemas.slots import Schedule, SlotGrid
 from quiltstream.transforms.aggregate.collect import CollectCells
@@ -13,22 +11,6 @@ HOUR = 3_600_000_000
 GRID = SlotGrid(HOUR)
 #: Six hours, one every two: a window has three steps.
 SCHEDULE = Schedule(size=6, every=2, start=0, stop=None, anchor=0)
-
-
-class Looked(tuple[tuple[int, int], ...]):
-    __slots__ = ()
-    times = 0
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        type(self).times += 1
-        return super().__iter__()
-
-
-def test_each_window_end_has_the_sequence_numbers_of_its_steps() -> None:
-    mark = Punctuation(1, 2, 0, 10 * HOUR, run=7, sent=((0, 4), (2, 1), (3, 9), (4, 2)))
-    found = {one.start: one.sent for one in window_ends_by(mark, SCHEDULE, GRID)}
-    assert found == {0: ((0, 4), (2, 1)), 2: ((2, 1), (3, 9)), 4: ((2, 1), (3, 9), (4, 2))}
-    assert {one.sent for one in window_ends_by(Punctuation(0, 1, 0, 10 * HOUR), SCHEDULE, GRID)} == {None}
 
 
 def test_only_windows_that_end_after_a_source_became_silent_are_marked() -> None:
@@ -50,11 +32,3 @@ def test_a_row_has_the_worst_completeness_of_any_partition() -> None:
     for each, completeness in said:
         parts = [collect.add_input(collect.create_accumulator(), WindowEnd(0, completeness=one)) for one in each]
         assert collect.merge_accumulators(parts).completeness(0) == completeness
-
-
-def test_a_punctuation_over_a_backlog_is_iterated_once() -> None:
-    """Once for each window would be minutes for a year of quarters of an hour."""
-    sent = Looked((step, 1) for step in range(3_000))
-    closings = list(window_ends_by(Punctuation(0, 1, 0, 6_000 * HOUR, sent=sent), SCHEDULE, GRID))
-    assert len(closings) == 2_998
-    assert Looked.times == 1

@@ -1,6 +1,6 @@
 """From readings to rows of record, in the order of the modules below.
 
-``encode``, ``cells``
+``encoder``, ``encode``, ``cells``
     readings to slot, state, window and shard; which reading of a cell counts
 ``collect``, ``gathered``
     one value a cell for each window and shard, from all panes of the window; readings that wait for words

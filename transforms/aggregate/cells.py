@@ -41,6 +41,14 @@ def pack(offsets: Ints, states: Ints, bits: int) -> Ints:
     return (offsets << bits) | states
 
 
+def latest(places: Ints, packed: Ints) -> tuple[Ints, Ints]:
+    """The largest packed reading of each place, places rising: what cells keep, of places that may lie far apart."""
+    order = np.lexsort((packed, places))
+    places, packed = places[order], packed[order]
+    last = np.diff(places, append=places[-1:] + 1) > 0
+    return places[last], packed[last]
+
+
 def narrowed(packed: Narrow) -> Narrow:
     """A copy of packed readings in the narrowest signed type that holds them: what is moved and kept is bytes.
 

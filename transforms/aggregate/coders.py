@@ -18,28 +18,23 @@ import numpy.typing as npt
 from apache_beam.coders import Coder
 from apache_beam.coders.typecoders import registry
 
-from ...schemas.errors import QuiltstreamError
-from ..completeness import WindowEnd
+from ..completeness import WindowEnd, check_version
 from ..readings.slots import Covering
 from .cells import Cells
 from .encode import CellBlock, ReadingBlock
 from .gathered import Gathered
 
 #: Of this form; another one gets another number.
-VERSION = 1
+VERSION = 2
 
 #: The arrays of readings, and the plain fields of a declaration, in the order in which they are written.
 _COLUMNS = ("codes", "begin_us", "values", "length_us", "rank")
-_DECLARED = ("start", "part", "parts", "completeness", "run")
+_DECLARED = ("start", "part", "parts", "completeness")
 
 _HEAD = struct.Struct("<BI")
 
 Plain = dict[str, Any]
 Arrays = Sequence[npt.NDArray[Any]]
-
-
-class StateError(QuiltstreamError, ValueError):
-    """Bytes of a runner's state that this version does not read."""
 
 
 class Part:
@@ -64,8 +59,7 @@ class PartCoder(Coder):
             StateError: it is of another version.
         """
         version, length = _HEAD.unpack_from(encoded)
-        if version != VERSION:
-            raise StateError(f"the state of this job is of version {version}, and this one reads {VERSION}: begin anew")
+        check_version(version, VERSION)
         at = _HEAD.size + length
         header = json.loads(encoded[_HEAD.size : at])
         arrays = list[npt.NDArray[Any]]()
@@ -110,22 +104,17 @@ def _forms() -> dict[str, tuple[Callable[[Any], tuple[Plain, Arrays]], Callable[
             dict(plain["closed"]),
             plain["parts"],
             dict(plain["read"]),
-            {(start, part): {(run, _pairs(sent)) for run, sent in due} for start, part, due in plain["due"]},
-            {(step, part, run): _pairs(ranges) for step, part, run, ranges in plain["tickets"]},
         )
 
     return {
         "CellBlock": (_of_cells, _cell_block),
         "ReadingBlock": (
-            lambda one: ({"step": one.step, "count": one.count, "tickets": one.tickets}, _columns(one.readings)),
-            lambda plain, arrays: ReadingBlock(plain["step"], Covering(*arrays), plain["count"], _tickets(plain)),
+            lambda one: ({"step": one.step, "count": one.count}, _columns(one.readings)),
+            lambda plain, arrays: ReadingBlock(plain["step"], Covering(*arrays), plain["count"]),
         ),
         "WindowEnd": (
-            lambda one: ({name: getattr(one, name) for name in (*_DECLARED, "sent")}, ()),
-            lambda plain, _: WindowEnd(
-                **{name: plain[name] for name in _DECLARED},
-                sent=None if plain["sent"] is None else _pairs(plain["sent"]),
-            ),
+            lambda one: ({name: getattr(one, name) for name in _DECLARED}, ()),
+            lambda plain, _: WindowEnd(**{name: plain[name] for name in _DECLARED}),
         ),
         "Collected": (_of_collected, collected),
         "Tally": (
@@ -141,13 +130,13 @@ def _forms() -> dict[str, tuple[Callable[[Any], tuple[Plain, Arrays]], Callable[
 
 
 def _of_cells(one: CellBlock) -> tuple[Plain, Arrays]:
-    plain = {name: getattr(one, name) for name in ("step", "rows", "width", "readings", "tickets")}
+    plain = {name: getattr(one, name) for name in ("step", "rows", "width", "readings")}
     return plain, [one.packed] if one.index is None else [one.packed, one.index]
 
 
 def _cell_block(plain: Plain, arrays: Any) -> CellBlock:
     index = arrays[1] if len(arrays) > 1 else None
-    return CellBlock(plain["step"], plain["rows"], plain["width"], index, arrays[0], plain["readings"], _tickets(plain))
+    return CellBlock(plain["step"], plain["rows"], plain["width"], index, arrays[0], plain["readings"])
 
 
 def _of_collected(one: Any) -> tuple[Plain, Arrays]:
@@ -160,18 +149,8 @@ def _of_collected(one: Any) -> tuple[Plain, Arrays]:
         "closed": list(one.closed.items()),
         "parts": one.parts,
         "read": list(one.read.items()),
-        "due": [(*place, sorted(due)) for place, due in one.due.items()],
-        "tickets": [(*place, ranges) for place, ranges in one.tickets.items()],
     }, arrays
 
 
 def _columns(readings: Covering) -> list[npt.NDArray[Any]]:
     return [getattr(readings, name) for name in _COLUMNS]
-
-
-def _pairs(plain: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((one, other) for one, other in plain)
-
-
-def _tickets(plain: Plain) -> tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]:
-    return tuple((part, run, _pairs(ranges)) for part, run, ranges in plain["tickets"])

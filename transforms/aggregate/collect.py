@@ -2,29 +2,18 @@
 
 Keyed by shard in Beam windows. The accumulator holds the cells of each step of the window; adding and merging take
 maxima (see :mod:`.cells`), so lifting, retries and reordering cannot change the outcome. Beside them it holds which
-partitions of the source declared the window complete (see :mod:`..completeness`), and the sequence numbers
-of the batches whose cells it has; sets, so these are idempotent too.
+partitions of the source declared the window complete (see :mod:`..completeness`): a set, so this is idempotent too.
 
-*Panes.* The trigger is explicit: one pane when the watermark passes the end of the window, which is then closed. None
-of this is relied upon. Runners fire early when a job is drained or a source ends, admit late data with the cells gone,
-reorder panes, and repeat them. A window is on record only if *one* value is complete, that is, holds
-
-1. a declaration by every partition of the source that it has read the window to its end, and
-2. for every partition that declared so, each of the sequence numbers that its declaration names.
-
-An element carries the sequence numbers of the readings that it holds, and elements and panes are united whole
-(:class:`CollectCells`, :class:`GatherPanes`). So a value with all sequence numbers holds all readings, in whatever
-order it was united, and every complete value is the same one (where windows overlap, but for readings that are late for
-one of them, in time for the next, and come before the one has fired). The store keeps the first row, whatever a second
-value computes.
+*Panes.* The trigger is explicit: one pane when the watermark passes the end of the window, which is then closed.
+Runners do otherwise, too: they fire early when a job is drained or a source ends, admit late data with the cells gone,
+and repeat panes. So a window is on record only if its pane on time, united with the panes before it, holds a
+declaration by every partition of the source that it has read the window to its end. A pane that comes late is of a
+window that is over, and is published never: the watermark has promised that everything was there.
 
 What a runner has lost leaves the window missing; the next job publishes it. The panes of a window wait in the state of
-its key until they are complete, or until the runner drops that state when the window is over. A first pane that is
+its key until one comes on time, or until the runner drops that state when the window is over. A first pane that is
 complete by itself, as all are with this trigger, is counted where it is (:class:`SortPanes`): to move its cells to the
-state of a key costs a tenth of a job.
-
-A source without sequence numbers, such as a pipeline of the user's own or a batch job's schedule, is published by the
-pane on time, never by an early or a late one. That all which was sent before is there is then the watermark's promise.
+state of a key costs a tenth of a job. The store keeps the first row, whatever a second value computes.
 """
 
 from __future__ import annotations
@@ -44,14 +33,11 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 from ...schemas.calendars import Calendar
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Schedule, SlotGrid, Window
-from ..completeness import Range, WindowEnd, covers, united
+from ..completeness import WindowEnd
 from .cells import Cells
 from .coders import PartCoder
 from .encode import CellBlock, ReadingBlock
 from .gathered import Gathered
-
-#: Name of an epoch of sequence numbers, and (step, how many there are) of a window.
-Due = tuple[int, tuple[tuple[int, int], ...]]
 
 
 @dataclass(slots=True)
@@ -64,11 +50,6 @@ class Collected:
     closed: dict[int, int] = field(default_factory=dict)
     parts: int = 1  # how many parts there are
     read: dict[int, str] = field(default_factory=dict)  # first slot of a window -> the worst that a part says of it
-    # (first slot of a window, part) -> the sequence numbers that the part gave in it; of a part that was read again
-    # from its start there are several
-    due: dict[tuple[int, int], set[Due]] = field(default_factory=dict)
-    # (step, part, run) -> the sequence numbers that came with the cells of the step
-    tickets: dict[tuple[int, int, int], tuple[Range, ...]] = field(default_factory=dict)
 
     def close(self, start: int, parts_bits: int) -> None:
         """Note that parts declared the window that starts at a slot complete."""
@@ -79,8 +60,6 @@ class Collected:
         self.parts = end.parts
         self.close(end.start, 1 << end.part)
         self.worsen(end.start, end.completeness)
-        if end.sent is not None:
-            self.due.setdefault((end.start, end.part), set()).add((end.run, end.sent))
 
     def completeness(self, start: int) -> str:
         """How the source was read for the window that starts at a slot, as rows say it."""
@@ -94,22 +73,6 @@ class Collected:
         """Whether every part declared the window that starts at a slot complete."""
         return self.closed.get(start, 0) == (1 << self.parts) - 1
 
-    def whole(self, start: int) -> bool:
-        """Whether it is complete, and everything is here that the parts with sequence numbers sent."""
-        return self.complete(start) and all(
-            any(self._holds(part, run, sent) for run, sent in due)
-            for part in range(self.parts)
-            if (due := self.due.get((start, part))) is not None
-        )
-
-    def _holds(self, part: int, run: int, sent: tuple[tuple[int, int], ...]) -> bool:
-        return all(covers(self.tickets.get((step, part, run), ()), count) for step, count in sent)
-
-    def admit(self, step: int, part: int, run: int, ranges: Iterable[Range]) -> None:
-        """Note sequence numbers that came."""
-        key = (step, part, run)
-        self.tickets[key] = united((*self.tickets.get(key, ()), *ranges))
-
     def take(self, other: Collected) -> None:
         """Take everything but the cells of another one in."""
         self.parts = max(self.parts, other.parts)
@@ -117,10 +80,6 @@ class Collected:
             self.worsen(start, completeness)
         for start, bits in other.closed.items():
             self.close(start, bits)
-        for place, due in other.due.items():
-            self.due[place] = self.due.get(place, set()) | due
-        for (step, part, run), ranges in other.tickets.items():
-            self.admit(step, part, run, ranges)
 
 
 class CollectCells(beam.CombineFn):
@@ -139,8 +98,6 @@ class CollectCells(beam.CombineFn):
         if isinstance(element, WindowEnd):
             mutable_accumulator.declare(element)
             return mutable_accumulator
-        for part, run, ranges in element.tickets:
-            mutable_accumulator.admit(element.step, part, run, ranges)
         steps, step = mutable_accumulator.steps, element.step
         if isinstance(element, ReadingBlock):
             if len(element.readings.codes):
@@ -254,9 +211,7 @@ def slots_of(grid: SlotGrid, window: IntervalWindow) -> Window:
 def is_whole(collected: Collected, start: int, pane: Any) -> bool:
     """Whether a shard may be published in the window that starts at a slot."""
     # a runner may say nothing of a pane that comes when its window is over
-    on_time = pane.timing in (PaneInfoTiming.ON_TIME, PaneInfoTiming.UNKNOWN)
-    ticketed = all((start, part) in collected.due for part in range(collected.parts))
-    return collected.whole(start) and (ticketed or on_time)
+    return collected.complete(start) and pane.timing in (PaneInfoTiming.ON_TIME, PaneInfoTiming.UNKNOWN)
 
 
 class SortPanes(beam.DoFn):
@@ -296,21 +251,18 @@ class Gather(beam.DoFn):
         """Take one pane of a key in a window."""
         key, found = element
         # a first pane has nothing held before it; to say so to a runner for each would cost a message
-        waiting = not pane.is_first
-        if not self.is_whole(found, window, pane):
-            before = held.read()
-            waiting = before is not None
-            if before is None and self.is_empty(found):
+        before = None if pane.is_first else held.read()
+        if before is not None:
+            found = self.united(before, found)
+        if self.is_whole(found, window, pane):
+            if before is not None:
+                held.clear()
+        elif before is None and self.is_empty(found):
+            return
+        else:
+            held.write(found)
+            if pane.timing == PaneInfoTiming.EARLY:
                 return
-            # an empty pane may still be the one that says that the window is over
-            found = found if before is None else self.united(before, found)
-            if not self.is_whole(found, window, pane):
-                held.write(found)
-                if pane.timing != PaneInfoTiming.EARLY:
-                    yield key, found
-                return
-        if waiting:
-            held.clear()
         yield key, found
 
     def is_empty(self, found: Any) -> bool:
@@ -334,7 +286,7 @@ class GatherPanes(Gather):
 
     def is_empty(self, found: Collected) -> bool:
         """Whether nothing was collected."""
-        return not (found.steps or found.closed or found.tickets)
+        return not (found.steps or found.closed)
 
     def is_whole(self, found: Collected, window: Any, pane: Any) -> bool:
         """Whether it is the whole of the window."""

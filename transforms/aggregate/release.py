@@ -30,7 +30,6 @@ from ...store.codec import NoisyBlock
 from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, Registration, bins_of, classes_of, layout_of
 from ..common.batches import DUPLICATES, METRICS, ReadingsError
-from ..completeness import WindowEnd, window_end_of
 from ..plan import Plan
 from ..register import LedgerStep
 from ..registration import Registered
@@ -38,7 +37,7 @@ from .cells import Cells, Ints, state_bits
 from .coders import PartCoder
 from .collect import Collected, Gather, is_whole, slots_of
 from .gathered import Gathered
-from .rosters import Members, RosterRowsCache, newest
+from .rosters import RosterRowsCache, newest
 
 REFUSED = "refused"
 
@@ -103,7 +102,6 @@ class ChargeAndCount(LedgerStep):
     def __init__(self, plan: Plan, *, live: bool = False, sight: bool = False) -> None:
         super().__init__(plan, live=live)
         self._sight = sight
-        self._record: Registered | None = None
         self._bits = state_bits(plan.space.size)
         self._places = RosterRowsCache()
         self._counted: list[Counted] = []
@@ -155,13 +153,11 @@ class ChargeAndCount(LedgerStep):
 
     def _flush(self) -> Iterator[WindowedValue]:
         counted, self._counted, self._numbers = self._counted, [], 0
-        if not counted or self._registration is None or self._record is None:
+        if not counted or self._registration is None:
             return
-        begun = None if self._sight else self._record.begun
+        begun = None if self._sight else self._known().begun
         complete = {one.window for one in counted if one.complete}
-        registration = self._registration = self._ledger(self._record).charge_windows(
-            self._registration, complete, begun
-        )
+        registration = self._registration = self._ledger().charge_windows(self._registration, complete, begun)
         complete = {window for window in complete if self._has_counted(registration, window, begun)}
         for one in counted:
             for tally in self._tallies(registration, replace(one, complete=one.complete and one.window in complete)):
@@ -231,23 +227,6 @@ def _rows(counts: Ints, rows: Ints) -> Ints:
     if len(rows) and int(rows.max()) >= len(counts):
         counts = np.concatenate([counts, np.zeros((int(rows.max()) + 1 - len(counts), counts.shape[1]), np.int64)])
     return counts[rows]
-
-
-class ScheduledWindowEnds(beam.DoFn):
-    """Declares every window of a bounded schedule complete: a bounded source is read to its end.
-
-    Which windows are published thus depends on the schedule and the roster alone (theory section 7, item 4).
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def process(self, _seed: object, record: Registered) -> Iterator[Any]:
-        """Emit a declaration for every window and shard with series."""
-        schedule, members = record.now.query.schedule, Members.of(record.now)
-        for window in schedule.windows():
-            for shard in members.occupied:
-                yield window_end_of(self._plan.grid, schedule, shard, WindowEnd(window.start))
 
 
 class SumTallies(beam.CombineFn):
@@ -364,7 +343,6 @@ class ReleaseHistograms(LedgerStep):
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
         super().__init__(plan, live=live)
         self._held: list[Held] = []
-        self._record: Registered | None = None
         self._registration: Registration | None = None
 
     def setup(self) -> None:
@@ -406,9 +384,9 @@ class ReleaseHistograms(LedgerStep):
 
     def _flush(self) -> Iterator[Any]:
         held, self._held = self._held, []
-        if not held or self._registration is None or self._record is None:
+        if not held or self._registration is None:
             return
-        ledger = self._ledger(self._record)
+        ledger = self._ledger()
         # another process may have charged the windows under a newer roster; in this one no query is made
         registration = self._registration = ledger.charge_windows(self._registration, {one.window for one in held})
         layouts = [layout_of(registration, one.window) for one in held]

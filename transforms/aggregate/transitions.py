@@ -27,7 +27,7 @@ from ...schemas.roster import check_number
 from ...schemas.slots import SlotGrid
 from ...schemas.states import StateSpace
 from ..common.batches import Ints, reading_columns
-from .cells import pack, state_bits
+from .cells import latest, pack, state_bits
 
 #: Series, and slots of one, up to which their states are kept.
 MOST_PATHS = 200
@@ -45,16 +45,10 @@ class _Trace:
     packed: Ints
 
     @classmethod
-    def of(cls, slots: Ints, packed: Ints) -> _Trace:
-        order = np.lexsort((packed, slots))
-        slots, packed = slots[order], packed[order]
-        last = np.append(slots[1:] != slots[:-1], True) if len(slots) else np.empty(0, dtype=bool)
-        return cls(slots[last], packed[last])
-
-    @classmethod
     def join(cls, traces: Iterable[_Trace]) -> _Trace:
         gathered = list(traces)
-        return cls.of(np.concatenate([p.slots for p in gathered]), np.concatenate([p.packed for p in gathered]))
+        slots = np.concatenate([one.slots for one in gathered])
+        return cls(*latest(slots, np.concatenate([one.packed for one in gathered])))
 
 
 @dataclass(slots=True)
@@ -125,7 +119,7 @@ class _SplitSeries(beam.DoFn):
         for name, end in zip(names, ends.tolist(), strict=True):
             if end > begin:
                 mine = shards.setdefault(stable_hash(name) % self._shards, {})
-                trace = _Trace.of(slots[begin:end], packed[begin:end])
+                trace = _Trace(*latest(slots[begin:end], packed[begin:end]))
                 mine[name] = _Trace.join([mine[name], trace]) if name in mine else trace
             begin = end
         yield from shards.items()

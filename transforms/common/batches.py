@@ -261,6 +261,15 @@ class RecordBatchCoder(Coder):
 registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
 
+def typed(collection: Any, kind: Any) -> Any:
+    """A tagged output, or the values of a combination, with its type, so that it has a coder of ours.
+
+    Beam 2.62 knows no types of these (Beam's issue 18957); a single output has ``with_output_types``.
+    """
+    collection.element_type = kind
+    return collection
+
+
 #: ``pyarrow.compute``: its functions are made at import, where no type checker sees them.
 pc: Any = pyarrow.compute
 

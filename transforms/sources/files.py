@@ -27,7 +27,7 @@ from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileSource, SourceFormat
 from ...schemas.settings.readings import Readings
 from ...schemas.slots import time_zone
-from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, reject_batch, typed
 from ..formats import parquet as parquet_files
 from ..formats.columns import Columns, RawRows, check_columns, named_once
 from ..formats.csv import check_delimiter
@@ -274,10 +274,7 @@ class ReadReadings(beam.PTransform[Any, Any]):
             | "Files" >> beam.Create(self.tasks)
             | "Decode" >> beam.ParDo(DecodeFiles(self.decoder)).with_outputs(REJECTED, main="readings")
         )
-        for output in (decoded.readings, decoded[REJECTED]):
-            output.element_type = pa.RecordBatch
-        readings = decoded.readings
-        return DecodedReadings(readings, decoded[REJECTED])
+        return DecodedReadings(typed(decoded.readings, pa.RecordBatch), typed(decoded[REJECTED], pa.RecordBatch))
 
 
 def decoded_in(decoder: FileDecoder, tasks: Iterable[FileTask]) -> Iterator[tuple[str, Decoded]]:

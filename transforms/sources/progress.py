@@ -30,8 +30,6 @@ from typing import Any
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
-from ..completeness import SequenceNumbers
-
 
 class Reach(Enum):
     """How far a reader has come in one source."""
@@ -154,7 +152,6 @@ class PartitionState:
     sources: dict[str, Activity] = field(default_factory=dict[str, Activity])
     # windows that start before it may lack readings that the source had and has no longer; ``None``: none
     lost_us: int | None = None
-    issued: SequenceNumbers | None = None  # the sequence numbers so far; ``None`` where batches get none
     looked_us: int = 0  # wall clock of the last look that found nothing, where silence counts; 0 before the first
 
 
@@ -189,10 +186,7 @@ class SpanCoder(Coder):
 
 def _progress(plain: dict[str, Any]) -> PartitionState:
     sources = {name: Activity(**one) for name, one in plain.pop("sources").items()}
-    issued = plain.pop("issued")
-    return PartitionState(
-        **plain, sources=sources, issued=None if issued is None else SequenceNumbers.from_plain(issued)
-    )
+    return PartitionState(**plain, sources=sources)
 
 
 class PartitionTracker(RestrictionTracker):
@@ -290,7 +284,6 @@ class Heartbeat:
     waited_for: tuple[str, ...] = ()  # sources that had no reading yet, and hold windows back
     # sources that had readings and are silent, so that windows are closed without waiting for them
     left_out: tuple[str, ...] = ()
-    kept_us: int | None = None  # the clock that the runner keeps: what was declared up to it is in the runner's hands
     looked: float = 0.0  # monotonic seconds of the last look at the source, 0 before the first
     # whether more was waiting to be read after the last look, so that the clock could not move yet
     behind: bool = False
@@ -335,9 +328,9 @@ class Heartbeat:
         with _lock:
             return tuple(_work.values())
 
-    def live(self, kept_us: int) -> None:
+    def live(self) -> None:
         """Note that a worker was here, though it is not time to look."""
-        self.beaten, self.kept_us = time.monotonic(), kept_us
+        self.beaten = time.monotonic()
 
     def beat(
         self,

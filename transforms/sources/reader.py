@@ -15,7 +15,7 @@ Each batch says how far its partition had come before it, and each move of the w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,19 +27,13 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PBegin, TaggedOutput
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ...schemas.files import keep_memory_private
-from ...schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA, RejectReason
-from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch
-from ..completeness import (
-    BatchNumbers,
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    punctuation_batch,
-    with_horizon,
-)
+from ...schemas.readings import RejectReason
+from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch, typed
+from ..completeness import Arrived, FromSource, Punctuation, Steps
 from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from .files import DecodedReadings
 from .progress import (
@@ -77,7 +71,9 @@ class PollingPolicy:
     # whether all parts are read in one process, on a runner that would close a window by the watermark of one of them:
     # then none is ahead of what the runner keeps of the slowest
     together: bool = False
-    steps: Steps | None = None  # where the windows lie, so that batches get sequence numbers; ``None``: they get none
+    steps: Steps | None = (
+        None  # where the windows lie, so that readings of windows to come are rejected; ``None``: none
+    )
 
     @property
     def look_us(self) -> int:
@@ -126,7 +122,6 @@ class Look:
     now: int
     before: PartitionState
     batch: SourceBatch | None
-    numbers: Sequence[BatchNumbers | None]  # of its batches of readings
     sources: Mapping[str, Reach] | None
     trouble: str | None
     ended: bool
@@ -163,7 +158,21 @@ class Look:
         if clock <= before.clock_us:
             return after, None
         silent_us = None if self.ended else min((before.clock_us if at is None else at for at in behind), default=None)
-        return self._declared(after, silent_us)
+        lost_us = after.lost_us
+        if lost_us is not None and policy.steps is not None:
+            lost_us += (
+                policy.steps.before_us
+            )  # what is lost may be missed by windows that a reading moves after its own
+        said = Punctuation(
+            self.part,
+            self.parts,
+            before.clock_us,
+            clock,
+            replayed=not before.followed,
+            lost_us=lost_us,
+            silent_us=silent_us if silent_us is not None and silent_us < clock else None,
+        )
+        return after, said
 
     def left_out(self, state: PartitionState) -> tuple[str, ...]:
         """The sources that had readings and are silent, so that windows are closed without them."""
@@ -197,27 +206,6 @@ class Look:
         come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
         clock = state.clock_us if come is None else max(state.clock_us, come)
         return _Watermark(replace(state, sources=heard), clock, settled, behind)
-
-    def _declared(self, after: PartitionState, silent_us: int | None) -> tuple[PartitionState, Punctuation]:
-        """The punctuation of a watermark that has moved, and its sequence numbers."""
-        before, clock, steps = self.before, after.clock_us, self.policy.steps
-        # what is lost may be missed by windows that a reading moves after its own
-        lost_us = after.lost_us
-        if lost_us is not None and steps is not None:
-            lost_us += steps.before_us
-        punctuation = Punctuation(
-            self.part,
-            self.parts,
-            before.clock_us,
-            clock,
-            replayed=not before.followed,
-            lost_us=lost_us,
-            silent_us=silent_us if silent_us is not None and silent_us < clock else None,
-        )
-        if steps is None or after.issued is None:
-            return after, punctuation
-        sent, issued = after.issued.declare(steps, clock)
-        return replace(after, issued=issued), replace(punctuation, run=issued.run, sent=sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,16 +269,16 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         self,
         source: PartitionedSource,
         policy: PollingPolicy,
-        schema: pa.Schema = READING_SCHEMA,
         now: Callable[[], int] = _now_us,
     ) -> None:
         self._source = source
         self._policy = policy
-        self._schema = schema
         self._now = now
         self._readers: dict[int, tuple[str, Reader]] = {}
         self._look_at: dict[int, float] = {}
         self._out: dict[int, frozenset[str]] = {}
+        # of this job's readers of one process
+        self._shared = Shared() if policy.together and source.parts > 1 else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Readers, and when they look, belong to a worker and do not travel."""
@@ -299,6 +287,8 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
     def setup(self) -> None:
         """Make the counters; they belong to the worker."""
         keep_memory_private()
+        if self._shared is not None:
+            self._kept: _Kept = self._shared.acquire(_Kept)
         self._decoded = Metrics.counter(METRICS, DECODED)
         self._ahead = Metrics.counter(METRICS, "readings-ahead")
         self._polls = Metrics.counter(METRICS, "polls")
@@ -315,8 +305,7 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
 
     def initial_restriction(self, element: int) -> Restriction:
         """From the beginning, without end."""
-        issued = None if self._policy.steps is None else SequenceNumbers()
-        return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now(), issued=issued))
+        return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now()))
 
     @beam.DoFn.unbounded_per_element()
     def process(
@@ -327,6 +316,7 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
     ) -> Iterator[Any]:
         """Read what is there of one part, then hand the rest back."""
         start: PartitionState = tracker.current_restriction().start
+        self._noted(element, start)
         reader, kept = self._reader_at(element, start.position), False
         try:
             kept = self._waits(element, start, reader, tracker, estimator)
@@ -346,10 +336,8 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         if left <= 0 or not reader.check():
             return False
         self._polls.inc()
-        Heartbeat.of(part).live(start.clock_us)
-        if self._waits_for_others:
-            # they may have gone on meanwhile, and this part's watermark has waited for them
-            self._advance(part, estimator, start)
+        Heartbeat.of(part).live()
+        self._advance(part, estimator, start)
         self._readers[part] = (start.position, reader)
         tracker.defer_remainder(self._pause(part, left))
         return True
@@ -359,10 +347,8 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
     ) -> Generator[Any, None, bool]:
         """Read for a while; whether the reader waits for the next call."""
         progress = start
-        Heartbeat.of(element).kept_us = progress.clock_us
         self._polls.inc()
-        if estimator.current_watermark() is None:
-            self._advance(element, estimator, progress)
+        self._advance(element, estimator, progress)
         turn = Turn.of(self._policy, self._source.parts, time.monotonic())
         while turn.goes_on(time.monotonic()):
             look = self._look(element, progress, reader)
@@ -374,8 +360,7 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
             turn = turn.after(rows, nothing=look.nothing, sent=punctuation is not None)
             yield from self._rows(look)
             if punctuation is not None:
-                at = _timestamp(look.before.clock_us)
-                yield TimestampedValue(punctuation_batch(punctuation, self._schema), at)
+                yield TimestampedValue(punctuation, _timestamp(look.before.clock_us))
             self._advance(element, estimator, progress)
             self._beat(progress, look)
             if progress.over:
@@ -395,16 +380,11 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         return True
 
     def _look(self, part: int, progress: PartitionState, reader: Reader) -> Look:
-        batch, now, steps = reader.read(), self._now(), self._policy.steps
+        batch, now = reader.read(), self._now()
         # silence is not known of a source that cannot be read
         before = progress if reader.trouble is None else replace(progress, heard_us=now)
-        batches = () if batch is None else batch.batches
-        numbers: Sequence[BatchNumbers | None] = [None] * len(batches)
-        if steps is not None and before.issued is not None:
-            numbers, issued = before.issued.issue(part, batches, steps, before.clock_us, now)
-            before = replace(before, issued=issued)
         ended, parts = batch is None and reader.ended, self._source.parts
-        return Look(self._policy, part, parts, now, before, batch, numbers, reader.sources, reader.trouble, ended)
+        return Look(self._policy, part, parts, now, before, batch, reader.sources, reader.trouble, ended)
 
     def _beat(self, state: PartitionState, look: Look) -> None:
         batch, left = look.batch, look.left_out(state)
@@ -435,15 +415,11 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         """A part that has come to its end says so with its next call only, where it matters.
 
         Where parts follow what the runner keeps of each other, the others must see this one's end there. And where
-        Flink's runner ends a call for a checkpoint, it lets the watermark of a part that is over pass the rows of that
-        call, which then are too late for their windows; it waits for them where something is handed back.
+        Flink's runner ends a call for a checkpoint, it lets the watermark of a part that is over pass the rows of
+        that call, which then are too late for their windows; it waits for them where something is handed back.
         """
-        later = self._waits_for_others or self._policy.rest_s > 0
+        later = self._shared is not None or self._policy.rest_s > 0
         return replace(progress, over=False) if later and start.clock_us < progress.clock_us else progress
-
-    @property
-    def _waits_for_others(self) -> bool:
-        return self._policy.together and self._source.parts > 1
 
     def _pause(self, part: int, wait_s: float) -> Duration:
         """Wait until the next look: less than a second here, whole seconds by the runner.
@@ -474,15 +450,14 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
             Metrics.counter(METRICS, PASSED_OVER).inc(batch.passed)
         if ahead := batch.ahead(self._now()):
             self._ahead.inc(ahead)
-        for whole, given in zip(batch.batches, look.numbers, strict=True):
+        for whole in batch.batches:
             readings = whole if self._policy.steps is None else self._within(whole, batch, self._policy.steps)
             if count := whole.num_rows - readings.num_rows:
                 reason = RejectReason.AHEAD
                 Metrics.counter(METRICS, counter_name(reason)).inc(count)
                 rejected = decoded_reject_batch({reason: count})
                 yield TaggedOutput(REJECTED, TimestampedValue(rejected, at))
-            said = with_horizon(readings, before_us, on_record_us=on_record_us, numbers=given)
-            yield TimestampedValue(said, at)
+            yield TimestampedValue(Arrived(readings, before_us, on_record_us), at)
 
     def _within(self, readings: pa.RecordBatch, batch: SourceBatch, steps: Steps) -> pa.RecordBatch:
         """The readings but those of a step that begins over a day after they came.
@@ -496,15 +471,26 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         return readings if kept.all() else readings.filter(pa.array(kept))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
-        clock = progress.clock_us
-        if self._waits_for_others:
-            kept = {one: beat.kept_us for one, beat in Heartbeat.all().items() if beat.kept_us is not None}
-            others = [kept.get(one, self._policy.begin_us) for one in range(self._source.parts) if one != part]
-            clock = min([clock, *others])
-        reached = estimator.current_watermark()
-        if reached is None or _timestamp(clock) > reached:
-            estimator.set_watermark(_timestamp(clock))
+        clock, reached = _timestamp(self._joined(part, progress.clock_us)), estimator.current_watermark()
+        if reached is None or clock > reached:
+            estimator.set_watermark(clock)
         self._behind.update(max(0, self._now() - progress.clock_us) // 1_000)
+
+    def _noted(self, part: int, start: PartitionState) -> None:
+        """Note what the runner keeps of a part, by the state that it begins a call with."""
+        if self._shared is not None:
+            self._kept[part] = start.clock_us
+
+    def _joined(self, part: int, clock_us: int) -> int:
+        """How far the runner may think that a part has come: no further than the slowest, where it joins none."""
+        if self._shared is None:
+            return clock_us
+        others = [self._kept.get(one, self._policy.begin_us) for one in range(self._source.parts) if one != part]
+        return min([clock_us, *others])
+
+
+class _Kept(dict[int, int]):
+    """How far the parts of one job had come when their last calls began."""
 
 
 def _timestamp(instant_us: int) -> Timestamp:
@@ -517,26 +503,20 @@ class ReadLive(beam.PTransform[Any, Any]):
     reading: ClassVar[type[ReadPart]] = ReadPart
 
     def __init__(
-        self,
-        source: PartitionedSource,
-        policy: PollingPolicy,
-        *,
-        grouped: bool = False,
-        now: Callable[[], int] | None = None,
+        self, source: PartitionedSource, policy: PollingPolicy, *, now: Callable[[], int] | None = None
     ) -> None:
         super().__init__()
-        self._source = source
-        self._policy = policy
-        self._schema = GROUPED_READING_SCHEMA if grouped else READING_SCHEMA
-        self._now = now or _now_us
+        self._source, self._policy, self._now = source, policy, now or _now_us
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
         parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._source.parts)))
-        decoded: Any = parts | "Follow" >> beam.ParDo(
-            self.reading(self._source, self._policy, self._schema, self._now)
-        ).with_outputs(REJECTED, main="readings")
-        for output in (decoded.readings, decoded[REJECTED]):
-            output.element_type = pa.RecordBatch
-            output.is_bounded = False
-        return DecodedReadings(decoded.readings, decoded[REJECTED])
+        return followed(parts, self.reading(self._source, self._policy, self._now))
+
+
+def followed(parts: Any, read: ReadPart) -> DecodedReadings:
+    """What comes of a collection of parts: elements of the source, and rejects."""
+    decoded: Any = parts | "Follow" >> beam.ParDo(read).with_outputs(REJECTED, main="readings")
+    for output in (decoded.readings, decoded[REJECTED]):
+        output.is_bounded = False
+    return DecodedReadings(typed(decoded.readings, FromSource), typed(decoded[REJECTED], pa.RecordBatch))

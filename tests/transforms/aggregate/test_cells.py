@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.transforms.aggregate import cells as module
-from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
+from quiltstream.transforms.aggregate.cells import Cells, latest, pack, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 
@@ -46,6 +46,15 @@ def test_a_cell_keeps_its_latest_reading_and_the_higher_state_on_ties(readings):
         assert cells.histograms(5, state_bits(5)).tolist() == counts.tolist()
     assert int(cells.present.sum()) == len(truth)
     assert cells.readings == len(readings)
+
+
+@given(READINGS)
+def test_places_that_lie_apart_keep_the_same_readings(readings) -> None:
+    found = np.array(readings, dtype=np.int64).reshape(-1, 4).T
+    places, packed = latest(found[0] * 4 + found[1], pack(found[2], found[3], state_bits(5)))
+    flat = fill(readings).packed.reshape(-1)
+    assert places.tolist() == np.flatnonzero(flat >= 0).tolist()
+    assert packed.tolist() == flat[places].tolist()
 
 
 @given(READINGS, st.integers(0, 60), st.randoms())

@@ -14,7 +14,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.testing import test_stream
@@ -23,36 +22,35 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import CollectCells, Collected, Gather, GatherPanes, SortPanes, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
-from quiltstream.transforms.completeness import (
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    WindowEnd,
-    batch_numbers_of,
-    covers,
-    punctuation_batch,
-    punctuation_of,
-    ranges,
-    united,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Arrived, Punctuation, Steps, WindowEnd
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
 
 from ...examined import Tally as Examinations
 from ..sources.feed import feed
-from ..sources.streams import GROUPS, HOUR, SERIES, decoder, live_settings, on_record, put, readings, stamped, truth
+from ..sources.streams import (
+    GROUPS,
+    HOUR,
+    SERIES,
+    OfSource,
+    decoder,
+    live_settings,
+    on_record,
+    put,
+    readings,
+    stamped,
+    truth,
+)
 from ..sources.test_live_faults import counted, play
 from ..sources.test_live_faults import whole as whole_after
 from ..test_histograms import DAY, ORIGIN, batches
-from .firings import EACH, FIRINGS, LATE, firing_windows
+from .firings import EARLY, FIRINGS, LATE, firing_windows
 from .held import cells_of
 
 DAYS = 2
@@ -122,10 +120,8 @@ def panes(monkeypatch: pytest.MonkeyPatch) -> Panes:
     return watched(monkeypatch)
 
 
-def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = True) -> list[list[Any]]:
+def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1) -> list[list[Any]]:
     """What a source of some parts sends, in stretches of event time: the readings of each, and a mark of each part."""
-    steps = Steps(ORIGIN, 24 * HOUR)
-    issued = {part: SequenceNumbers() for part in range(parts)}
     stretches: list[list[Any]] = []
     for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, step_us):
         stretches.append([])
@@ -135,16 +131,8 @@ def sent(frame: pl.DataFrame, *, step_us: int, parts: int = 1, tickets: bool = T
                 & (pl.col("time") < begin + step_us)
                 & (pl.col("series").str.to_integer(base=36) % parts == part)
             )
-            found = batches(mine, 64) if len(mine) else []
-            given, issued[part] = issued[part].issue(part, found, steps, begin, NOW)
-            due, issued[part] = issued[part].declare(steps, begin + step_us)
-            said = {"run": issued[part].run, "sent": due} if tickets else {}
-            mark = Punctuation(part, parts, begin, begin + step_us, **said)  # type: ignore[arg-type]
-            stretches[-1] += [
-                with_horizon(batch, begin, numbers=one if tickets else None)
-                for batch, one in zip(found, given, strict=True)
-            ]
-            stretches[-1].append(punctuation_batch(mark, READING_SCHEMA))
+            stretches[-1] += [Arrived(batch, begin) for batch in (batches(mine, 64) if len(mine) else [])]
+            stretches[-1].append(Punctuation(part, parts, begin, begin + step_us))
     return stretches
 
 
@@ -166,7 +154,7 @@ def streamed(stretches: list[list[Any]], *, step_us: int, seed: int, ahead_us: i
             stream = stream.add_elements([TimestampedValue(one, stamped(begin)) for one in half])
             stream = stream.advance_processing_time(10)
         stream = stream.advance_watermark_to(stamped(begin + step_us + ahead_us))
-    return stream.advance_watermark_to_infinity()
+    return OfSource(stream.advance_watermark_to_infinity())
 
 
 def run(monkeypatch: pytest.MonkeyPatch, stream: Any, job: Settings, folder: Path) -> None:
@@ -190,57 +178,55 @@ def test_every_window_is_recorded_complete_and_once_for_any_panes(
     panes: Panes,
     firing: str,
 ) -> None:
-    fire(monkeypatch, firing)
+    """What fires early is united with the pane on time; what is late, or of a runner that says so of none, is not."""
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS, seed=60, names=["a", "c", "d"])
     # with late firings the watermark runs ahead: half of the readings and every declaration are late to the runner
     ahead = 12 * HOUR if firing in LATE else 0
     stretches = sent(frame, step_us=STEP, parts=2)
-    run(monkeypatch, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
-    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+    with monkeypatch.context() as patched:
+        fire(patched, firing)
+        run(patched, streamed(stretches, step_us=STEP, seed=61, ahead_us=ahead), job, tmp_path / "first")
     assert panes.most > 2
-    assert panes.found_held["GatherPanes"]
     assert panes.timings >= ({"LATE"} if firing in LATE else {"EARLY"})
+    if firing in EARLY:
+        whole(job, [tmp_path / "first"], frame, GROUPS, tally)
+        assert panes.found_held["GatherPanes"] or "accumulating" in firing
+        return
+    assert on_record(job) == {}
+    run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
+    whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("firing", ["each-discarding", "late-discarding"])
 def test_a_failed_pane_collection_is_retried_and_changes_nothing(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, firing: str
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a step held and gave is lost with its bundle, at each pane; the runner runs the bundle again."""
-    fire(monkeypatch, firing)
+    fire(monkeypatch, "early-discarding")
     panes = watched(monkeypatch, failing=True)
     job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=2)
     frame = readings(DAYS, seed=77, names=["a", "c", "d"])
     stretches = sent(frame, step_us=2 * STEP)
-    ahead = 12 * HOUR if firing in LATE else 0
-    run(monkeypatch, streamed(stretches, step_us=2 * STEP, seed=78, ahead_us=ahead), job, tmp_path / "first")
+    run(monkeypatch, streamed(stretches, step_us=2 * STEP, seed=78), job, tmp_path / "first")
     whole(job, [tmp_path / "first"], frame, GROUPS, tally)
     # every pane failed and came again, and some of them found what others had left
     assert panes.again >= panes.failed == sum(map(len, panes.came.values()))
     assert panes.most > 2
     assert panes.found_held["GatherPanes"]
-    # sums wait for each other only where a runner passes on what is incomplete
-    assert bool(panes.found_held["GatherTallies"]) == (firing in LATE)
 
 
 def test_sliding_windows_are_complete_for_any_panes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
-    fire(monkeypatch, "each-discarding")
+    fire(monkeypatch, "early-discarding")
     job = live_settings(tmp_path, windows={"size": "1d", "every": "12h", "start": "2013-01-01", "stop": "2013-01-03"})
     frame = readings(DAYS, seed=62, names=["a", "d"])
-    steps = Steps(ORIGIN, 12 * HOUR, 2)
-    issued, stretch = SequenceNumbers(), []
+    stretch: list[Any] = []
     for begin in range(ORIGIN, ORIGIN + DAYS * 24 * HOUR, 9 * HOUR):
         found = batches(frame.filter((pl.col("time") >= begin) & (pl.col("time") < begin + 9 * HOUR)), 20)
-        given, issued = issued.issue(0, found, steps, begin, NOW)
-        due, issued = issued.declare(steps, begin + 9 * HOUR)
-        stretch += [with_horizon(one, begin, numbers=ticket) for one, ticket in zip(found, given, strict=True)]
-        stretch.append(
-            punctuation_batch(Punctuation(0, 1, begin, begin + 9 * HOUR, run=issued.run, sent=due), READING_SCHEMA)
-        )
+        stretch += [Arrived(one, begin) for one in found]
+        stretch.append(Punctuation(0, 1, begin, begin + 9 * HOUR))
     run(monkeypatch, streamed([stretch], step_us=9 * HOUR, seed=63), job, tmp_path / "first")
     counts = counted(job)
     assert counts == truth(frame, [(h * 24, h * 24 + DAY) for h in range(3)], SERIES)
@@ -251,12 +237,12 @@ def test_sliding_windows_are_complete_for_any_panes(
 def test_repeated_panes_in_any_order_change_nothing(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
-    """Everything comes two times, by panes of one element each, and then the job begins anew with its own trigger."""
+    """Everything comes two times, by early panes, and then the job begins anew with its own trigger."""
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS, seed=64, names=["b", "e"])
     stretches = sent(frame, step_us=STEP)
     with monkeypatch.context() as patched:
-        fire(patched, "each-accumulating")
+        fire(patched, "early-accumulating")
         twice = [[*stretch, *stretch] for stretch in stretches]
         run(patched, streamed(twice, step_us=STEP, seed=65), job, tmp_path / "first")
     whole(job, [tmp_path / "first"], frame, GROUPS, tally)
@@ -266,44 +252,21 @@ def test_repeated_panes_in_any_order_change_nothing(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("lost", ["readings", "declarations"])
-def test_a_window_damaged_by_a_runner_is_published_by_the_next_job(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, lost: str
+def test_a_window_whose_declaration_a_runner_lost_is_published_by_the_next_job(
+    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
-    """The batches of a stretch in the first day come through to nobody; the job's own trigger."""
+    """The job's own trigger."""
     job = live_settings(tmp_path, **WINDOWS, shards=2)
     frame = readings(DAYS, seed=67, names=["a", "d", "e"])
     stretches = sent(frame, step_us=STEP)
     holed = [list(stretch) for stretch in stretches]
-    holed[1] = [one for one in holed[1] if lost == "declarations" or punctuation_of(one) is not None]
-    if lost != "readings":
-        holed[3] = [one for one in holed[3] if punctuation_of(one) is None]
+    holed[3] = [one for one in holed[3] if isinstance(one, Arrived)]
     run(monkeypatch, streamed(holed, step_us=STEP, seed=68), job, tmp_path / "first")
     found = counted(job)
     assert found == truth(frame, [(DAY, 2 * DAY)], SERIES)
     run(monkeypatch, streamed(stretches, step_us=STEP, seed=69), job, tmp_path / "second")
     whole(job, [tmp_path / "first", tmp_path / "second"], frame, SERIES, tally)
     assert (panes.most, panes.timings) == (1, {"ON_TIME"})
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("firing", ["early-discarding", "each-discarding"])
-def test_no_early_pane_of_a_source_without_sequence_numbers_is_released(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
-) -> None:
-    job = live_settings(tmp_path, **WINDOWS, group_by="group", shards=3)
-    frame = readings(DAYS, seed=70, names=["a", "c", "d"])
-    stretches = sent(frame, step_us=STEP, parts=2, tickets=False)
-    with monkeypatch.context() as patched:
-        fire(patched, firing)
-        run(patched, streamed(stretches, step_us=STEP, seed=71), job, tmp_path / "first")
-    assert panes.most > 2
-    assert "EARLY" in panes.timings
-    if firing in EACH:  # such a runner says of no pane that the window was over
-        assert "ON_TIME" not in panes.timings
-        assert on_record(job) == {}
-        run(monkeypatch, streamed(stretches, step_us=STEP, seed=72), job, tmp_path / "second")
-    whole(job, [path.parent for path in tmp_path.glob("*/left")], frame, GROUPS, tally)
 
 
 @given(
@@ -328,12 +291,11 @@ def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("firing", ["each-discarding", "late-accumulating"])
 def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes, firing: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
-    """Asked for a pane of each element this runner may fire one; the second of these fires early and on time."""
-    fire(monkeypatch, firing)
+    """It fires early and on time."""
+    fire(monkeypatch, "late-accumulating")
     job = live_settings(tmp_path, **WINDOWS, group_by="group")
     frame = readings(DAYS + 1, seed=73)
     inbox = tmp_path / "inbox"
@@ -346,9 +308,8 @@ def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
         decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
         _ = decoded.readings | PrivateHistograms(job, noise="none")
     assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
-    if firing not in EACH:
-        assert panes.most > 1
-        assert panes.timings >= {"EARLY", "ON_TIME"}
+    assert panes.most > 1
+    assert panes.timings >= {"EARLY", "ON_TIME"}
 
 
 def test_windows_of_a_batch_job_are_complete_for_any_panes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,13 +337,13 @@ def test_the_windowing_of_the_transform_fires_at_the_end_of_the_window_only(tmp_
 
 def element(number: int, width: int = 4) -> CellBlock:
     index, packed = np.array([number % width], dtype=np.int32), np.array([number], dtype=np.int64)
-    return CellBlock(0, 1, width, index, packed, 1, ((0, 7, ranges([number])),))
+    return CellBlock(0, 1, width, index, packed, 1)
 
 
 @given(st.integers(1, 8), st.data())
-def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(count, data) -> None:
-    elements = [*map(element, range(1, count + 1)), WindowEnd(0, 0, 1, run=7, sent=((0, count),))]
-    order = data.draw(st.permutations(range(count + 1)))
+def test_panes_that_are_united_hold_what_one_pane_of_everything_does(count, data) -> None:
+    elements = [*map(element, range(1, count + 1)), WindowEnd(0, 0, 2), WindowEnd(0, 1, 2)]
+    order = data.draw(st.permutations(range(count + 2)))
     # some come again
     order = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=4))]
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(order) - 1)))), len(order)]
@@ -397,26 +358,8 @@ def test_a_window_is_complete_only_with_all_its_elements_however_panes_cut_them(
             pane = collect.add_input(pane, elements[at])
         seen |= {*order[begin:end]}
         held = both(held, pane)
-        assert held.whole(0) == (len(seen) == count + 1)
+        assert held.complete(0) == (seen >= {count, count + 1})
     assert cells_of(held, 0).packed.tolist() == cells_of(all_of_them, 0).packed.tolist()
-
-
-def test_sequence_numbers_of_another_epoch_do_not_complete_a_window() -> None:
-    collect, one = CollectCells(), CollectCells().create_accumulator()
-    for part in (element(1), element(2), WindowEnd(0, 0, 1, run=8, sent=((0, 2),))):
-        one = collect.add_input(one, part)
-    assert one.complete(0)
-    assert not one.whole(0)
-    assert collect.add_input(one, WindowEnd(0, 0, 1, run=7, sent=((0, 2),))).whole(0)
-
-
-@given(st.lists(st.integers(1, 12)))
-def test_ranges_contain_exactly_the_numbers_they_were_built_from(numbers) -> None:
-    found = ranges(numbers)
-    assert [n for first, last in found for n in range(first, last + 1)] == sorted({*numbers})
-    assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))
-    assert covers(found, 12) == ({*numbers} >= {*range(1, 13)})
-    assert united([*found, *found]) == found
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
@@ -454,40 +397,23 @@ def test_pane_state_is_bounded_by_its_window_and_then_cleared(accumulating: bool
     width, count = 1000, 200
     gather, held, collect = GatherPanes(SlotGrid(1_800_000_000)), Held(), CollectCells()
     window = IntervalWindow(0, width * 1800)
-    early = PaneInfo(is_first=False, is_last=False, timing=PaneInfoTiming.EARLY, index=1, nonspeculative_index=-1)
+    early, on_time = (
+        PaneInfo(is_first=False, is_last=False, timing=timing, index=1, nonspeculative_index=-1)
+        for timing in (PaneInfoTiming.EARLY, PaneInfoTiming.ON_TIME)
+    )
     pane, passed = collect.create_accumulator(), []
     all_of_them = collect.create_accumulator()
-    elements = [*(element(number, width) for number in range(1, count + 1)), WindowEnd(0, run=7, sent=((0, count),))]
+    elements = [*(element(number, width) for number in range(1, count + 1)), WindowEnd(0)]
     for one in elements:
         pane = collect.add_input(pane if accumulating else collect.create_accumulator(), one)
         all_of_them = collect.add_input(all_of_them, one)
-        passed += list(gather.process((3, pickle.loads(pickle.dumps(pane))), window, early, held))
+        timing = on_time if one is elements[-1] else early
+        passed += list(gather.process((3, pickle.loads(pickle.dumps(pane))), window, timing, held))
     assert [key for key, _ in passed] == [3]
     assert cells_of(passed[0][1], 0).packed.tolist() == cells_of(all_of_them, 0).packed.tolist()
     assert 0 < held.largest <= len(pickle.dumps(all_of_them)) + 100
     assert held.value is None
     # a last pane of nothing, and one that is whole and comes after others, leave nothing behind
     assert not list(gather.process((3, Collected()), window, early, held))
-    assert len(list(gather.process((3, all_of_them), window, early, held))) == 1
+    assert len(list(gather.process((3, all_of_them), window, on_time, held))) == 1
     assert held.value is None
-
-
-def test_sequence_numbers_and_horizons_are_carried_by_batches_and_punctuations() -> None:
-    (batch,) = batches(readings(1, seed=76, names=["a"]), 500)
-    (given_,), issued = SequenceNumbers(run=5).issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN, NOW)
-    assert batch_numbers_of(with_horizon(batch, 7, numbers=given_)) == given_
-    assert given_.numbers == ((0, 1), (1, 1))
-    assert batch_numbers_of(with_horizon(batch, 7)) is None
-    assert SequenceNumbers.from_plain({"run": 5, "sent": {"0": 1, "1": 1}}) == issued
-    mark = Punctuation(3, 4, 1, 2, run=5, sent=((0, 1), (1, 1)))
-    assert punctuation_of(punctuation_batch(mark, READING_SCHEMA)) == mark
-    due, rest = issued.declare(Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR)
-    assert (due, rest.sent) == (((0, 1),), {1: 1})
-    # what is late already gets none, and a step is remembered while a window over it is open
-    (late,), _ = rest.issue(3, [batch], Steps(ORIGIN, 12 * HOUR), ORIGIN + 12 * HOUR, NOW)
-    assert late.numbers == ((1, 2),)
-    assert issued.declare(Steps(ORIGIN, 12 * HOUR, 2), ORIGIN + 24 * HOUR)[1].sent == {1: 1}
-    # nor does what lies more than a day ahead: nobody waits for it, and it takes no memory
-    (ahead,), kept = SequenceNumbers().issue(3, [batch], Steps(ORIGIN, HOUR), ORIGIN, ORIGIN - 20 * HOUR)
-    assert [step for step, _ in ahead.numbers] == list(kept.sent) == [0, 1, 2, 3, 4]
-    assert isinstance(batch, pa.RecordBatch)

@@ -36,7 +36,7 @@ from quiltstream.transforms.aggregate.cells import state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
-from quiltstream.transforms.completeness import Steps, with_horizon
+from quiltstream.transforms.completeness import Arrived, FromSource
 from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register, registered
 
@@ -159,18 +159,18 @@ MID = ORIGIN + 36 * HOUR
 WAITING: list[tuple[int, Callable[[], object]]] = []
 
 
-def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    times = batch.column("time").drop_null().cast(pa.int64()).to_pylist()
+def changed(sent: FromSource) -> FromSource:
+    times = sent.batch["time"].drop_null().cast(pa.int64()).to_pylist() if isinstance(sent, Arrived) else []
     while WAITING and times and min(times) >= WAITING[0][0]:
         WAITING.pop(0)[1]()
-    return batch
+    return sent
 
 
 def play_changing(events: list[Any], job: Settings, *changes: tuple[int, Callable[[], object]]) -> None:
     """Play events, and change something when all before an instant is read."""
     WAITING[:] = changes
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
-        given = pipeline | streamed(events) | "Change" >> beam.Map(changed)
+        given = pipeline | streamed(events) | "Change" >> beam.Map(changed).with_output_types(FromSource)
         _ = given | PrivateHistograms(job, noise="none")
     assert not WAITING
 
@@ -240,8 +240,7 @@ def test_windows_that_overlap_a_change_keep_the_roster_before_it(tmp_path, monke
     def change() -> None:
         register(PrivateHistograms(job_of(tmp_path, alone("abdef"), windows=windows), noise="none").plan)
 
-    six = Steps(ORIGIN, 6 * HOUR, 4)
-    play_changing(as_it_comes(frame, step_us=6 * HOUR, lateness_us=HOUR, tickets=six), job, (MID, change))
+    play_changing(as_it_comes(frame, step_us=6 * HOUR, lateness_us=HOUR), job, (MID, change))
     starts = range(0, 3 * DAY + 1, DAY // 4)
     # a window that begins at the very instant of the change may lack readings
     late = (MID - ORIGIN) // (HOUR // 2)
@@ -396,9 +395,8 @@ def test_the_group_of_a_joining_series_is_that_of_its_earliest_reading(tmp_path)
     (batch,) = batches(frame, len(frame), dict.fromkeys("abc", ""))
     place, groups = batch.schema.get_field_index("group"), names.to_series().to_arrow().cast(pa.utf8())
     batch = batch.set_column(place, batch.schema.field(place), groups.dictionary_encode())
-    events = [TimestampedValue(with_horizon(batch, ORIGIN), ORIGIN // 1_000_000)]
-    # the readings came by themselves, so no tickets are due
-    events += as_it_comes(frame.clear(), step_us=12 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR, tickets=None)
+    events = [TimestampedValue(Arrived(batch, ORIGIN), ORIGIN // 1_000_000)]
+    events += as_it_comes(frame.clear(), step_us=12 * HOUR, lateness_us=0, until_us=ORIGIN + 48 * HOUR)
     play(events, job)
     kept = frame.filter(~moved)
     assert 0 < len(kept) < len(frame)

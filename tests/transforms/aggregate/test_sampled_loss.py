@@ -41,7 +41,7 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
-from quiltstream.transforms.completeness import Punctuation, SequenceNumbers, Steps, punctuation_batch, with_horizon
+from quiltstream.transforms.completeness import Arrived, Punctuation
 
 from ...depth import NIGHT
 from ..sources.feed import feed
@@ -227,21 +227,14 @@ def paired_job(states: Ints, folder: Path, watched: Watched) -> Ints:
 def live_job(states: Ints, folder: Path, watched: Watched) -> None:
     """Run a live job; once the first window has closed, its secret slot comes twice more, in the other state."""
     del watched
-    steps, numbers, closed = Steps(ORIGIN, SIZE * SLOT), SequenceNumbers(), ORIGIN
-    late = of_slots(turned(states))[SECRET]
+    closed, late = ORIGIN, of_slots(turned(states))[SECRET]
     events: list[Any] = []
     for slot, batch in enumerate(of_slots(states)):
         now = ORIGIN + (slot + 1) * SLOT
         sent = [batch] if slot < SIZE else [batch, late]
-        given, numbers = numbers.issue(0, sent, steps, closed, now)
-        events += [
-            TimestampedValue(with_horizon(one, closed, numbers=number), stamped(closed))
-            for one, number in zip(sent, given, strict=True)
-        ]
+        events += [TimestampedValue(Arrived(one, closed), stamped(closed)) for one in sent]
         if not (slot + 1) % SIZE:
-            due, numbers = numbers.declare(steps, now)
-            mark = Punctuation(0, 1, closed, now, run=numbers.run, sent=due)
-            events.append(TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(closed)))
+            events.append(TimestampedValue(Punctuation(0, 1, closed, now), stamped(closed)))
             events.append(closed := now)
     with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
         _ = pipeline | streamed(events) | histograms(folder, len(states))

@@ -13,7 +13,7 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.completeness import horizon_of, punctuation_of
+from quiltstream.transforms.completeness import Arrived, Punctuation
 from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
@@ -75,14 +75,12 @@ class Lane:
     def look(self) -> None:
         """Call the reader once: ``read`` has the series so far, and ``until`` the hour of the last mark."""
         made, self._rest = calls(self._part, self._rest, self._estimator)
-        for batch in made:
-            mark, horizon_us = punctuation_of(batch), horizon_of(batch)
-            if mark is not None:
-                self.until = (mark.until_us - ORIGIN) // HOUR
-            elif batch.num_rows:
-                assert horizon_us is not None
-                assert min(batch.column("time").cast("int64").to_pylist()) >= horizon_us, "it comes late"
-                self.read += batch.column("series").to_pylist()
+        for one in made:
+            if isinstance(one, Punctuation):
+                self.until = (one.until_us - ORIGIN) // HOUR
+            elif isinstance(one, Arrived):
+                assert min(one.batch.column("time").cast("int64").to_pylist()) >= one.horizon_us, "it comes late"
+                self.read += one.batch.column("series").to_pylist()
 
     def look_until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
-from quiltstream.transforms.completeness import punctuation_of
+from quiltstream.transforms.completeness import Punctuation
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.sources.progress import Heartbeat
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
@@ -37,7 +37,7 @@ def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, b
     until, replayed = -1, False
     for _ in range(4):
         made, rest = calls(part, rest, estimator)
-        for mark in filter(None, map(punctuation_of, made)):
+        for mark in (one for one in made if isinstance(one, Punctuation)):
             until, replayed = (mark.until_us - ORIGIN) // HOUR, mark.replayed
     return until, replayed, rest
 
@@ -102,11 +102,12 @@ def test_jointly_watermarked_partition_groups_follow_the_slowest(broker):
     topic = broker.topic(2)
     broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
     pace = PollingPolicy(ORIGIN, poll_s=0.0, together=True)
-    lanes, rests, estimators = [], [], [Estimator(), Estimator()]
+    rests, estimators = [], [Estimator(), Estimator()]
+    graph = ReadPart(feed(broker, topic, lanes=2), pace, now=lambda: ORIGIN + 100 * HOUR)
+    lanes = [copy(graph), copy(graph)]  # as a process has the step of a graph
     for lane in (0, 1):
-        lanes.append(ReadPart(feed(broker, topic, lanes=2), pace, now=lambda: ORIGIN + 100 * HOUR))
-        lanes[-1].setup()
-        rests.append(lanes[-1].initial_restriction(lane))
+        lanes[lane].setup()
+        rests.append(lanes[lane].initial_restriction(lane))
     reached: list[tuple[int, int]] = []
     for lane in (0, 0, 0, 1, 1, 1, 0, 1):
         tracker = Tracker(rests[lane])
@@ -162,8 +163,7 @@ def lost_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[list[An
     found: list[Any] = []
     for _ in range(4):
         made, rest = calls(part, rest, estimator)
-        marks = [punctuation_of(one) for one in made if isinstance(one, pa.RecordBatch)]
-        lost = [mark.lost_us for mark in marks if mark is not None]
+        lost = [one.lost_us for one in made if isinstance(one, Punctuation)]
         found += [None if one is None else (one - ORIGIN) / HOUR for one in lost]
     return found, rest
 

@@ -16,20 +16,12 @@ from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.schemas.settings.readings import Readings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness import (
-    BatchNumbers,
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    punctuation_batch,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Arrived, FromSource, Punctuation, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.files import FileDecoder
 from quiltstream.transforms.sources.progress import PartitionTracker, Restriction
@@ -91,17 +83,11 @@ def as_it_comes(
     lateness_us: int,
     parts: int = 1,
     until_us: int | None = None,
-    tickets: Steps | None = DAILY,
 ) -> list[Any]:
-    """What a source of some parts would send: readings in pieces by event time, and marks that lag behind.
-
-    Every batch has its tickets in the steps of the windows, as those of the sources here do; with ``None`` it has none,
-    as in a pipeline of a user's own.
-    """
+    """What a source of some parts would send: readings in pieces by event time, and marks that lag behind."""
     events: list[Any] = []
     end = int(max(frame["time"].to_list())) + 1 if until_us is None else until_us
     clock = dict.fromkeys(range(parts), ORIGIN)
-    issued = {part: SequenceNumbers() for part in range(parts)}
     for begin in range(ORIGIN, end + lateness_us + step_us, step_us):
         for part in range(parts):
             mine = frame.filter(
@@ -112,32 +98,29 @@ def as_it_comes(
             at = clock[part]
             found = batches(mine, 64) if len(mine) else []
             reached = max(clock[part], begin + step_us - lateness_us)
-            if tickets is None:
-                mark = Punctuation(part, parts, at, reached)
-                given: list[Any] = [None] * len(found)
-            else:
-                given, issued[part] = issued[part].issue(part, found, tickets, at, begin + step_us)
-                due, issued[part] = issued[part].declare(tickets, reached)
-                mark = Punctuation(part, parts, at, reached, run=issued[part].run, sent=due)
-            events += [
-                TimestampedValue(with_horizon(batch, at, numbers=one), stamped(at))
-                for batch, one in zip(found, given, strict=True)
-            ]
-            events.append(TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(at)))
+            events += [TimestampedValue(Arrived(batch, at), stamped(at)) for batch in found]
+            events.append(TimestampedValue(Punctuation(part, parts, at, reached), stamped(at)))
             clock[part] = reached
         events.append(min(clock.values()))
     return events
 
 
 def too_late(frame: pl.DataFrame, horizon_us: int) -> list[Any]:
-    """Readings that a source sends when it has declared all their windows complete: no ticket is given to them."""
-    found = batches(frame, 500)
-    given, _ = SequenceNumbers().issue(0, found, DAILY, horizon_us, horizon_us)
-    assert all(one == BatchNumbers(0, one.run, ()) for one in given)
-    return [
-        TimestampedValue(with_horizon(batch, horizon_us, numbers=one), stamped(horizon_us))
-        for batch, one in zip(found, given, strict=True)
-    ]
+    """Readings that a source sends when it has declared all their windows complete."""
+    return [TimestampedValue(Arrived(one, horizon_us), stamped(horizon_us)) for one in batches(frame, 500)]
+
+
+class OfSource(beam.PTransform[Any, Any]):
+    """A stream of what a source sends."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def expand(self, input_or_inputs: Any) -> Any:
+        made: Any = input_or_inputs | self._stream
+        made.element_type = FromSource
+        return made
 
 
 def streamed(events: list[Any]) -> Any:
@@ -147,7 +130,7 @@ def streamed(events: list[Any]) -> Any:
             stream = stream.add_elements([event])
         elif event > reached:
             stream, reached = stream.advance_watermark_to(stamped(event)), event
-    return stream.advance_watermark_to_infinity()
+    return OfSource(stream.advance_watermark_to_infinity())
 
 
 def play(events: list[Any], job: Settings) -> None:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quiltstream.schemas.readings import RejectReason
-from quiltstream.transforms.completeness import punctuation_of
+from quiltstream.transforms.completeness import Punctuation
 from quiltstream.transforms.formats.paths import Found, SourceFileError, present
 from quiltstream.transforms.sources import arriving_files
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles, StandardInput
@@ -473,7 +473,7 @@ def test_at_the_end_of_standard_input_windows_of_an_endless_schedule_wait(
         given, span = calls(part, span, estimator)
         made += given
     part.teardown()
-    marks = [mark for one in made if (mark := punctuation_of(one)) is not None]
+    marks = [one for one in made if isinstance(one, Punctuation)]
     assert max(mark.until_us for mark in marks) == declared_us
     assert estimator.at == stamped(declared_us)
 

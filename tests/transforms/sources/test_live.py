@@ -9,25 +9,16 @@ import polars as pl
 import pytest
 from apache_beam.transforms.window import TimestampedValue
 
-from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.releases import releases_from_batch
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness import (
-    Punctuation,
-    SequenceNumbers,
-    Steps,
-    punctuation_batch,
-    punctuation_of,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Arrived, Punctuation
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 from ..test_histograms import DAY, ORIGIN, batches, settings
 from .streams import (
-    DAILY,
     GROUPS,
     HOUR,
     NAMES,
@@ -52,22 +43,21 @@ SLIDING = {"size": "2d", "every": "12h", "start": "2013-01-01", "stop": "2013-01
 
 # in steps of seven hours, batches lie across the ends of windows
 @pytest.mark.parametrize(
-    ("changes", "windows", "keys", "parts", "step", "tickets"),
+    ("changes", "windows", "keys", "parts", "step"),
     [
-        ({}, DAILY_WINDOWS, SERIES, 3, 7, True),
-        ({"group_by": "group"}, DAILY_WINDOWS, GROUPS, 2, 14, False),
-        ({"windows": SLIDING}, [(h * 24, h * 24 + 2 * DAY) for h in range(5)], SERIES, 3, 7, True),
-        pytest.param({"missing": "state"}, DAILY_WINDOWS, SERIES, 1, 3, True, marks=pytest.mark.night),
+        ({}, DAILY_WINDOWS, SERIES, 3, 7),
+        ({"group_by": "group"}, DAILY_WINDOWS, GROUPS, 2, 14),
+        ({"windows": SLIDING}, [(h * 24, h * 24 + 2 * DAY) for h in range(5)], SERIES, 3, 7),
+        pytest.param({"missing": "state"}, DAILY_WINDOWS, SERIES, 1, 3, marks=pytest.mark.night),
     ],
     ids=["series", "groups", "sliding", "missing"],
 )
 def test_a_stream_shuffled_within_its_lateness_equals_a_plain_computation(
-    tmp_path, changes, windows, keys, parts, step, tickets
+    tmp_path, changes, windows, keys, parts, step
 ):
     job = live_settings(tmp_path, **changes)
     frame = readings(4, seed=parts)
-    steps = Steps.of(job.grid, job.schedule) if tickets else None
-    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts, tickets=steps), job)
+    play(as_it_comes(frame, step_us=step * HOUR, lateness_us=6 * HOUR, parts=parts), job)
     expected = truth(frame, windows, keys)
     if "missing" in changes:
         expected = {key: [*counts, DAY - sum(counts)] for key, counts in expected.items()}
@@ -89,11 +79,11 @@ def test_a_window_waits_for_every_partition(tmp_path):
     job = live_settings(tmp_path)
     frame = readings(2, seed=8)
     events = as_it_comes(frame, step_us=3 * HOUR, lateness_us=0, parts=2)
-    marks = [punctuation_of(one.value) for one in events if not isinstance(one, int)]
+    sent = [one for one in events if not isinstance(one, int)]
     silenced = [
         one
-        for one, mark in zip([one for one in events if not isinstance(one, int)], marks, strict=True)
-        if mark is None or mark.part == 0 or mark.until_us <= ORIGIN + 24 * HOUR
+        for one in sent
+        if isinstance(one.value, Arrived) or one.value.part == 0 or one.value.until_us <= ORIGIN + 24 * HOUR
     ]
     play(silenced, job)
     assert on_record(job) == truth(frame, [(0, DAY)], SERIES)
@@ -105,12 +95,12 @@ def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
     job = live_settings(tmp_path, **changes)
     end, noon = ORIGIN + 96 * HOUR, ORIGIN + 36 * HOUR
     marks = [
-        Punctuation(0, 2, ORIGIN, end, replayed=True, run=3, sent=()),
+        Punctuation(0, 2, ORIGIN, end, replayed=True),
         # the second part has lost what came before noon of the second day
-        Punctuation(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon, run=4, sent=()),
-        Punctuation(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon, run=4, sent=()),
+        Punctuation(1, 2, ORIGIN, ORIGIN + 72 * HOUR, lost_us=noon),
+        Punctuation(1, 2, ORIGIN + 72 * HOUR, end, lost_us=noon),
     ]
-    play([TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(ORIGIN)) for mark in marks], job)
+    play([TimestampedValue(mark, stamped(ORIGIN)) for mark in marks], job)
     with Store(PrivateHistograms(job, noise="none").plan.address, create=True) as store:
         rows = [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
     said = {((row.window_start - ORIGIN) // (24 * HOUR), row.completeness) for row in rows}
@@ -118,11 +108,10 @@ def test_only_windows_with_possibly_lost_readings_are_marked(tmp_path, changes):
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("said", [{"run": 3, "sent": ()}, {}], ids=["no-ticket-due", "no-tickets"])
-def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_path, said):
+def test_empty_windows_are_recorded_and_the_schedule_determines_the_rows(tmp_path):
     job = live_settings(tmp_path)
-    mark = Punctuation(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR, **said)
-    play([TimestampedValue(punctuation_batch(mark, READING_SCHEMA), stamped(ORIGIN))], job)
+    mark = Punctuation(0, 1, ORIGIN, ORIGIN + 4 * 24 * HOUR)
+    play([TimestampedValue(mark, stamped(ORIGIN))], job)
     assert on_record(job) == {(d * DAY, name): [0] * 5 for d in range(4) for name in NAMES}
 
 
@@ -134,14 +123,8 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(
         time=pl.col("time") // SLOT * SLOT + SLOT - 1, value=pl.lit(5000.0)
     )
-    given, issued = SequenceNumbers().issue(0, batches(frame, 500), DAILY, ORIGIN, end)
-    held = [
-        TimestampedValue(with_horizon(one, ORIGIN, numbers=ticket), stamped(ORIGIN))
-        for one, ticket in zip(batches(frame, 500), given, strict=True)
-    ]
-    due, _ = issued.declare(DAILY, end)
-    first = punctuation_batch(Punctuation(0, 2, ORIGIN, end, run=issued.run, sent=due), READING_SCHEMA)
-    second = punctuation_batch(Punctuation(1, 2, ORIGIN, end, run=issued.run, sent=()), READING_SCHEMA)
+    held = [TimestampedValue(Arrived(one, ORIGIN), stamped(ORIGIN)) for one in batches(frame, 500)]
+    first, second = (Punctuation(part, 2, ORIGIN, end) for part in range(2))
     held.append(TimestampedValue(first, stamped(ORIGIN)))
     # the runner's watermark is the slowest part's, so the window is still open to it
     held += [TimestampedValue(one.value, stamped(ORIGIN)) for one in too_late(late, end)]

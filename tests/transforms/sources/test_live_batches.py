@@ -10,38 +10,47 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from quiltstream.schemas.readings import READING_SCHEMA
-from quiltstream.transforms.common.batches import RecordBatchCoder
-from quiltstream.transforms.completeness import (
-    Punctuation,
-    Steps,
-    horizon_of,
-    on_record_of,
-    punctuation_batch,
-    punctuation_of,
-    with_horizon,
-)
+from quiltstream.transforms.completeness import Arrived, FromSourceCoder, Punctuation, StateError, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Reach, Restriction, SpanCoder
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..test_histograms import ORIGIN, batches
-from .streams import HOUR, Estimator, calls, decoder, put, readings, stamped
+from .streams import HOUR, Estimator, calls, decoder, put, stamped
+
+BATCH = pa.RecordBatch.from_pydict({"time": pa.array([5, None], pa.int64())})
+SENT = {
+    "readings": Arrived(BATCH, 77),
+    "readings of a backlog": Arrived(BATCH, -77, -99),
+    "punctuation": Punctuation(1, 3, 5, 9),
+    "punctuation with everything": Punctuation(70_000, 70_001, -5, 1 << 60, replayed=True, lost_us=7, silent_us=0),
+}
+#: Two of them as version 1 wrote them.
+RECORDED = {
+    "punctuation": "01010100000003000000050000000000000009000000000000000000000000000000800000000000000080",
+    "punctuation with everything": (
+        "01017011010071110100fbffffffffffffff00000000000000100107000000000000000000000000000000"
+    ),
+}
 
 
-def test_punctuations_and_horizons_survive_the_coder_and_are_validated():
-    mark = Punctuation(1, 3, 5, 9, replayed=True, lost_us=7, silent_us=6)
-    coder = RecordBatchCoder()
-    assert punctuation_of(coder.decode(coder.encode(punctuation_batch(mark, READING_SCHEMA)))) == mark
-    batch = batches(readings(1, seed=1), 10)[0]
-    assert punctuation_of(batch) is None
-    assert horizon_of(batch) is None
-    marked = coder.decode(coder.encode(with_horizon(batch, 77)))
-    assert (horizon_of(marked), on_record_of(marked)) == (77, None)
-    marked = coder.decode(coder.encode(with_horizon(batch, -77, on_record_us=-99)))
-    assert (horizon_of(marked), on_record_of(marked), on_record_of(batch)) == (-77, -99, None)
-    assert marked.to_pylist() == batch.to_pylist()
+@pytest.mark.parametrize("name", SENT)
+def test_what_a_source_sends_is_read_as_it_was_written(name: str) -> None:
+    assert FromSourceCoder().decode(FromSourceCoder().encode(SENT[name])) == SENT[name]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_a_source_sent_is_read_from_a_savepoint(name: str) -> None:
+    assert FromSourceCoder().decode(bytes.fromhex(RECORDED[name])) == SENT[name]
+
+
+def test_what_another_version_sent_is_refused_by_name() -> None:
+    with pytest.raises(StateError, match="version 9, and this one reads 1: begin anew"):
+        FromSourceCoder().decode(b"\x09" + FromSourceCoder().encode(SENT["punctuation"])[1:])
+
+
+def test_a_punctuation_is_of_a_part_and_goes_forward() -> None:
     with pytest.raises(ValueError, match="part 3 is not one of the 3 parts"):
         Punctuation(3, 3, 0, 1)
     with pytest.raises(ValueError, match="cannot go back from 2 to 1"):
@@ -86,12 +95,12 @@ def test_a_watermark_follows_the_data_and_never_a_future_timestamp(tmp_path):
     assert estimator.at == stamped(ORIGIN)
     put(tmp_path, "1.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 5 * HOUR], "value": [1.0]}))
     made, rest = calls(part, rest, estimator)
-    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [Punctuation(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
+    assert [one for one in made if isinstance(one, Punctuation)] == [Punctuation(0, 1, ORIGIN, ORIGIN + 4 * HOUR)]
     assert estimator.at == stamped(ORIGIN + 4 * HOUR)
     # some hours ahead: the clock of this machine holds
     put(tmp_path, "2.jsonl", pl.DataFrame({"series": ["a"], "time": [ORIGIN + 15 * HOUR], "value": [1.0]}))
     made, rest = calls(part, rest, estimator)
-    assert [punctuation_of(one) for one in made if one.num_rows == 0] == [
+    assert [one for one in made if isinstance(one, Punctuation)] == [
         Punctuation(0, 1, ORIGIN + 4 * HOUR, ORIGIN + 9 * HOUR)
     ]
     # and the machine's clock jumping back moves nothing
@@ -162,7 +171,7 @@ def test_a_punctuation_marks_the_windows_closed_without_a_silent_source():
         nonlocal rest
         source.pieces.append(said(name, hour, wall[0]))
         made, rest = calls(part, rest, estimator)
-        return [mark for one in made if (mark := punctuation_of(one)) is not None]
+        return [one for one in made if isinstance(one, Punctuation)]
 
     assert step("north", 40) == []
     assert step("south", 50) == [Punctuation(0, 1, ORIGIN, ORIGIN + 39 * HOUR)]
@@ -198,9 +207,9 @@ def test_readings_of_a_step_that_begins_over_a_day_after_they_came_are_rejects(c
         part = ReadPart(source, PollingPolicy(ORIGIN, steps=steps), now=lambda: ORIGIN + 8 * HOUR)
         part.setup()
         made, _ = calls(part, part.initial_restriction(0), Estimator())
-        found.append([getattr(one, "value", one) for one in made if punctuation_of(getattr(one, "value", one)) is None])
+        found.append([getattr(one, "value", one) for one in made if not isinstance(one, Punctuation)])
     (rejected, kept), (all_kept,) = found
     reject = {"reason": "ahead", "source": "(after decoding)", "position": -1, "size": None}
     assert rejected.to_pylist() == [reject] * 3
-    assert kept.column("time").cast(pa.int64()).to_pylist() == [ORIGIN + one * HOUR for one in hours[:3]]
-    assert all_kept.num_rows == 6
+    assert kept.batch.column("time").cast(pa.int64()).to_pylist() == [ORIGIN + one * HOUR for one in hours[:3]]
+    assert all_kept.batch.num_rows == 6

@@ -27,14 +27,13 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.release import ChargeAndCount
-from quiltstream.transforms.completeness import Steps, punctuation_of
+from quiltstream.transforms.completeness import Punctuation
 
 from ...depth import NIGHT
 from ...e2e.stamped import Tap, left, stamp, unstamped
 from ...examined import Tally, every, examine
 from ..test_histograms import DAY, ORIGIN, write
 from .streams import (
-    DAILY,
     GROUPS,
     HOUR,
     SERIES,
@@ -161,17 +160,13 @@ def test_a_stream_that_repeats_reorders_or_stalls_gives_every_window_once(
 
 
 @pytest.mark.night
-@pytest.mark.parametrize(
-    ("behind", "tickets"), [(0, DAILY), (DAYS - 3, DAILY), (1, None)], ids=["at-once", "long-after", "no-tickets"]
-)
-def test_readings_delivered_some_windows_late_change_nothing(
-    tmp_path: Path, tally: Tally, behind: int, tickets: Steps | None
-) -> None:
+@pytest.mark.parametrize("behind", [0, DAYS - 3], ids=["at-once", "long-after"])
+def test_readings_delivered_some_windows_late_change_nothing(tmp_path: Path, tally: Tally, behind: int) -> None:
     """The first morning comes again with higher values, so many windows after its own has closed."""
     job = long_settings(tmp_path)
     frame = readings(DAYS, seed=32)
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(value=pl.lit(5000.0))
-    events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, tickets=tickets)
+    events = as_it_comes(frame, step_us=12 * HOUR, lateness_us=0)
     closed = ORIGIN + (24 + 24 * behind) * HOUR
     at = next(i for i, one in enumerate(events) if isinstance(one, int) and one >= closed)
     play([*events[:at], *too_late(late, closed), *events[at:]], job, tmp_path)
@@ -191,8 +186,8 @@ def test_a_silent_partition_holds_the_windows_until_it_resumes(tmp_path: Path, t
         if isinstance(one, int):
             went += [one] if one <= silent else []
             continue
-        mark = punctuation_of(one.value)
-        second = mark.part == 1 if mark is not None else one.value.column("series")[0].as_py() in {"b", "d"}
+        said = one.value
+        second = said.part == 1 if isinstance(said, Punctuation) else said.batch["series"][0].as_py() in {"b", "d"}
         (held if second and one.timestamp >= stamped(silent) else went).append(one)
     play([*went, *held], job, tmp_path)
     whole(job, [tmp_path], frame, SERIES, tally)
