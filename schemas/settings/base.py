@@ -274,6 +274,10 @@ MOST_DEPTH = 64
 _BITS = 64
 
 
+#: YAML's tags of numbers.
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+
+
 class _Refused(yaml.constructor.ConstructorError):
     """A document that is YAML and cannot be settings; the text says why."""
 
@@ -326,6 +330,8 @@ class _Loader(yaml.SafeLoader):
             raise _Refused(f"more than {MOST_DEPTH} levels, which is the limit of settings", mark)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode) and ":" in node.value and node.tag in _NUMBERS:
+            return node.value  # 1:00:00 is 3600 to YAML, and to nobody who writes settings
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError, TypeError, OverflowError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -173,3 +175,22 @@ def test_ctrl_c_before_a_command_starts_has_the_same_exit_code(
     for words in (["demo"], ["ledger", "show", "ledger.db"]):
         done = CliRunner().invoke(main, words)
         assert (done.exit_code, done.stdout, done.stderr) == (130, "", STOPPED + "\n")
+
+
+IMPORTING = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from quiltstream.pipelines.program import program
+program()
+"""
+
+
+def test_ctrl_c_while_the_program_imports_ends_it_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped before it began\n")

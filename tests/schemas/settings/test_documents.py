@@ -82,6 +82,13 @@ def test_yaml_aliases_are_read_and_count_as_their_targets() -> None:
     assert "more than 64 levels" in refused(nested)
 
 
+@pytest.mark.parametrize("number", ["1:00:00", "1:30", "-2:30.5"])
+def test_a_number_in_sixties_is_none(number: str) -> None:
+    """YAML reads sixties between colons."""
+    said = refused(EXAMPLE.replace("budget: 2.0", f"budget: {number}"))
+    assert f"privacy.budget is '{number}': input should be a valid number" in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
