@@ -12,9 +12,9 @@ some density by what that series did itself:
     no chain. The adversary knows how often each stretch of slots around a slot occurred in the series, and the kind of
     each day.
 
-The first two are bounds from above, each proven by a certificate (:mod:`..accounting.forward_backward`): of the rhythm
-within a few per cent of the least, of the memory within two densities more, as pairs that differ in their first state
-alone are charged a slot on each side. The third is a bound from below: raw counts in every slot may come out so that
+The first two are bounds from above, each proven by a certificate (:mod:`..models.certificates`): of the rhythm within a
+few per cent of the least, of the memory within two densities more, as pairs that differ in their first state alone are
+charged a slot on each side. The third is a bound from below: raw counts in every slot may come out so that
 they favour the states of a set v by e^d each, and then X_t = x is told from X_t = x' by the ratio of the means of e^(d
 n_v) over the stretches with x and with x' in their middle, n_v the number of their slots in v. The means are taken
 among stretches alike in the kind of the day in the middle and in how many of the days about it are of each kind, and

@@ -19,14 +19,8 @@ independent histograms as their noise,
 
     S = sum over histograms i of  w . Z_i,
 
-and the noise Z_i of one histogram has one of two laws (:mod:`.discrete_laplace`): independent in each
-of its k counts, or conditioned on sum zero. With v the variance of one count,
-
-    Var(w . Z) = v |w|^2                                   independent counts,
-    Var(w . Z) = v k / (k - 1) (|w|^2 - (sum of w)^2 / k)  sum zero: pairs of counts have covariance -v / (k - 1),
-
-the second because the law is the same for every order of the counts. Histograms are independent of each other, so
-variances add up.
+and the noise Z_i of one histogram has one of two laws (:mod:`.discrete_laplace`): independent in each of its k counts,
+or conditioned on sum zero. Histograms are independent of each other.
 
 >>> half_width([noise], [1, 0, 0, 0, 0]), half_width([noise] * 7, [1, 0, 0, 0, 0])
 (146, 364)
@@ -104,34 +98,14 @@ class HistogramNoise:
         if self.law != NO_NOISE:
             _law(self)  # which checks scale and bins
 
-    def variance(self, weights: Sequence[float]) -> float:
-        """Variance of the weighted sum of this noise; one weight for each count."""
-        w = np.asarray(weights, dtype=np.float64)
-        if w.shape != (self.bins,):
-            raise ArgumentError(
-                f"weights: there are {w.size}, and the histogram has {self.bins} counts: give one for each"
-            )
-        if self.law == NO_NOISE:
-            return 0.0
-        if self.law == INDEPENDENT:
-            return _variance(self) * float(w @ w)
-        centred = w - w.mean()
-        return _variance(self) * self.bins / (self.bins - 1) * float(centred @ centred)
-
-
-@lru_cache(maxsize=256)
-def _variance(noise: HistogramNoise) -> float:
-    """Variance of one count."""
-    return _law(noise).std ** 2
-
 
 def _law(noise: HistogramNoise) -> DiscreteLaplace | ZeroSumLaplace:
     return DiscreteLaplace(noise.scale) if noise.law == INDEPENDENT else ZeroSumLaplace(noise.scale, noise.bins)
 
 
-def std(noises: Sequence[HistogramNoise], weights: Sequence[float]) -> float:
-    """Standard deviation of the noise in the sum over histograms of weighted counts; see `half_width`."""
-    return math.sqrt(math.fsum(n * noise.variance(weights) for noise, n in Counter(noises).items()))
+def _is_noisy(noise: HistogramNoise, weights: Sequence[float]) -> bool:
+    """Whether a weighted sum has this noise: that of sum zero is in none of equal weights."""
+    return noise.law != NO_NOISE and any(weights) and (noise.law == INDEPENDENT or len(set(weights)) > 1)
 
 
 def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level: float = 0.95) -> float:
@@ -149,9 +123,11 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
     """
     if not 0 < level < 1:
         raise ArgumentError(f"level: {level} is not strictly between 0 and 1: 0.95 is the usual one")
-    if std(noises, weights) == 0:
+    if any(len(weights) != noise.bins for noise in noises):
+        raise ArgumentError(f"weights: there are {len(weights)}, and a histogram has another number of counts")
+    found = frozenset(one for one in Counter(noises).items() if _is_noisy(one[0], weights))
+    if not found:
         return 0
-    found = frozenset(Counter(noises).items())
     whole_numbers = all(weight in {0, 1} for weight in weights)
     if whole_numbers and len(noises) == 1 and sum(weights) == 1:
         return _law(noises[0]).half_width(level)
@@ -164,8 +140,7 @@ def half_width(noises: Sequence[HistogramNoise], weights: Sequence[float], level
 @lru_cache(maxsize=4096)
 def _weighted_half_width(parts: frozenset[tuple[HistogramNoise, int, tuple[float, ...]]], level: float) -> float:
     """The same for any weights, which may differ between so many histograms of each noise."""
-    noisy = (one for one in parts if one[0].law == INDEPENDENT or (one[0].law == ZERO_SUM and len(set(one[2])) > 1))
-    sums = [one for one in (_Sum.of(*found) for found in noisy) if one.weights.any()]
+    sums = [_Sum.of(*one) for one in parts if _is_noisy(one[0], one[2])]
     if not sums:
         return 0.0
     least = min(one.rate / np.abs(one.weights).max() for one in sums)
@@ -249,17 +224,14 @@ class _Sum:
 @lru_cache(maxsize=4096)
 def _whole_half_width(noises: frozenset[tuple[HistogramNoise, int]], chosen: int, level: float) -> int:
     """The same for the sum of ``chosen`` counts of each of so many histograms."""
-    found = {
-        noise: n for noise, n in noises if noise.law == INDEPENDENT or (noise.law == ZERO_SUM and chosen < noise.bins)
-    }
-    widest = max(float(noise.scale) for noise in found)
+    widest = max(float(noise.scale) for noise, _ in noises)
     step = max(1, math.ceil(widest / 512))
-    terms = sum(n * max(chosen, noise.bins - chosen) for noise, n in found.items())
+    terms = sum(n * max(chosen, noise.bins - chosen) for noise, n in noises)
     # beyond so many scales lies less than 1e-10 of any of the laws
     size = 2 ** math.ceil(math.log2(2 * (widest / step * (40 + 9 * math.sqrt(terms)) + 1)))
     angles = 2 * np.pi * np.arange(size // 2 + 1) / size
     product = np.ones(len(angles))
-    for noise, n in found.items():
+    for noise, n in noises:
         product *= _transform(noise, chosen, step, angles, size) ** n
     law = np.fft.irfft(product, size)[: size // 2]
     within = law[0] + 2 * np.concatenate([[0.0], np.cumsum(law[1:])])

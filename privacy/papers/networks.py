@@ -28,7 +28,7 @@ import numpy.typing as npt
 from ..models.markov_chain import FloatArray, MarkovChain, check_chain, frozen
 from ..models.periodic import SUM_TOLERANCE
 from ..validation import PrivacyError, accepted_loss, numbers, whole
-from .joint import LARGEST_JOINT, JointTable
+from .joint import LARGEST_JOINT
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -136,13 +136,6 @@ class BayesianNetwork:
                 stack.extend((parent, True) for parent in self.parents[here])
         reached = {here for here, _ in seen}
         return tuple(other for other in self.names if other not in reached and other not in known)
-
-    def joint(self) -> JointTable:
-        """The joint law as a table of every combination of states."""
-        if (size := math.prod(map(self.states, self.names))) > LARGEST_JOINT:
-            raise NetworkError(f"the network has {size} combinations of states, the limit is {LARGEST_JOINT}")
-        weights = np.exp(log_marginal(self, self.names))
-        return JointTable.from_array(weights / weights.sum())
 
 
 def _table(name: str, values: npt.ArrayLike, parents: list[int]) -> FloatArray:

@@ -208,10 +208,6 @@ class WassersteinMechanism:
         given = checked_counts(counts)
         return DiscreteLaplace(self.scale).draw(given.shape, entropy) + given if self.distance else given.copy()
 
-    def half_width(self, level: float = 0.95) -> int:
-        """Return the smallest h such that the noise lies within -h..h with probability `level`."""
-        return DiscreteLaplace(self.scale).half_width(level) if self.distance else 0
-
 
 def clique_of_four() -> JointTable:
     """The example of [SWC17] section 3: who of a clique of four has the flu, a table of four records of two states.
