@@ -26,7 +26,9 @@ from ..examined import Tally, every
 from ..pipelines.jobs import call
 from .flink import FlinkCluster
 from .flink_bench import FlinkBench, held_release
-from .live_bench import DAY, DAY_US, ORIGIN, SERIES, Bench, lines, readings, truth
+from .kafka import KafkaBroker
+from .kafka_topics import TopicBench
+from .live_bench import DAY, DAY_US, NAMES, ORIGIN, SERIES, Bench, lines, readings, truth
 from .live_contract import LiveContract
 from .postgres import PostgresServer
 
@@ -201,3 +203,24 @@ def test_a_database_killed_within_a_release_loses_no_row_of_the_running_job(
         postgres_server.start()
     complete(bench, tally, frame, 4, published)
     assert bench.retries or bench.job == job
+
+
+@pytest.mark.parametrize("bench", [GROUPS], ids=["groups"], indirect=True)
+@undisturbed
+def test_an_upgrade_begins_anew_from_the_ledger_and_the_topic(bench: FlinkBench, kafka: KafkaBroker) -> None:
+    """Cancelled within a window, by which its workers end, and begun without its state."""
+    topics, frame = TopicBench(kafka, bench, 2), readings(4.5, seed=33).sort("time")
+    days = {"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"}
+    topics.settings(group_by="group", windows=days, live={"poll": "200ms"})
+    topics.send(part(frame, 0, 2.5), lambda name: NAMES.index(name) % 2)
+    bench.submit()
+    bench.wait_for_days(2)
+    bench.cluster.cancel(bench.job)
+    before = bench.on_record()
+    topics.send(part(frame, 2.5, 4.5), lambda name: NAMES.index(name) % 2)
+    bench.submit()
+    bench.wait_for_days(4)
+    bench.until(lambda: set(topics.sunk()) == {row.release_id for row in bench.rows()}, "the sink has the record")
+    bench.cluster.cancel(bench.job)
+    assert bench.counts() == truth(frame, range(4), bench.keys)
+    assert before.items() <= bench.on_record().items()

@@ -155,28 +155,6 @@ def test_a_message_with_unreadable_headers_is_one_reject_and_others_are_read(bro
     reader.close()
 
 
-class Needy(JsonMessages):
-    away = True
-
-    def decode(self, messages: Messages) -> list[Decoded]:
-        if self.away:
-            raise SourceAwayError("the registry does not answer")
-        return super().decode(messages)
-
-
-def test_messages_wait_while_the_registry_of_their_decoder_is_unavailable(broker):
-    topic, decoder = broker.topic(1), Needy()
-    broker.send(topic, [(0, reading("a", 0)), (0, reading("b", 0))])
-    reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
-    pieces = pieces_until(reader, lambda _: reader.trouble is not None)
-    assert rows(pieces) == 0
-    assert reader.trouble == "the registry does not answer"
-    assert reader.sources == {f"{topic}/0": Reach.BEHIND}
-    decoder.away = False
-    assert read(reader, 2) == ["a", "b"]
-    assert reader.trouble is None
-
-
 def test_a_secret_is_contained_only_in_the_client_options(monkeypatch):
     given: list[Any] = []
 
