@@ -1,6 +1,6 @@
 """Whole jobs and the command line ``quiltstream``.
 
-``cli``, ``click_types``, ``console``, ``errors``, ``forecast``
+``program``, ``cli``, ``click_types``, ``console``, ``errors``, ``forecast``
     arguments of every command, what they print, their exit codes, and the table of what a run will do or did
 ``commands``
     what each command does, and what all do; imported when it is called, so that help does not wait for Beam
