@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -87,41 +87,41 @@ def split_households() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(names[0::2]), tuple(names[1::2])
 
 
-def true_histograms(settings: Settings, members: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """The true counts of every week, shape (weeks, bins), by plain numpy over the shipped file."""
-    table = pq.read_table(data.path(_FILE))
-    mine = pc.is_in(table["household"].cast("string"), value_set=pa.array(members))  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-    table = table.filter(mine)
-    watts = table["kwh"].to_numpy().astype(np.float64) * 2000
-    times = table["ts"].cast("timestamp[us]").cast("int64").to_numpy()
-    k, n = settings.space.size, len(settings.schedule)
-    weeks = (times - settings.grid.origin_us) // (settings.schedule.size * settings.grid.interval_us)
-    inside = (weeks >= 0) & (weeks < n)
-    bins = np.digitize(watts, settings.states.edges)
-    return np.bincount(weeks[inside] * k + bins[inside], minlength=n * k).reshape(n, k)
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
-def beyond(settings: Settings, members: tuple[str, ...], sigma: float) -> int:
-    """How many homes lose more than epsilon 1 by their own chains, fitted as those of a history are."""
-    table = pq.read_table(data.path(_FILE))
-    names = {name: at for at, name in enumerate(sorted(members))}
+def _cells(settings: Settings, members: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+    """Home, slot and state of each reading of some homes, in this order, by plain numpy over the shipped file."""
+    table, names = pq.read_table(data.path(_FILE)), {name: at for at, name in enumerate(sorted(members))}
     home = np.array([names.get(name, -1) for name in table["household"].cast("string").to_pylist()])
-    slots = (table["ts"].cast("timestamp[us]").cast("int64").to_numpy() - settings.grid.origin_us) // (
-        settings.grid.interval_us
-    )
+    slots = settings.grid.slots_of(table["ts"].cast("timestamp[us]").cast("int64").to_numpy())
     states = np.digitize(table["kwh"].to_numpy().astype(np.float64) * 2000, settings.states.edges)
-    k, n = settings.space.size, len(names)
-    order = np.lexsort((slots, home))
-    home, slots, states = (column[order] for column in (home, slots, states))
-    follows = (home[1:] == home[:-1]) & (slots[1:] == slots[:-1] + 1) & (home[1:] >= 0)
+    order = np.lexsort((slots, home))[int((home < 0).sum()) :]
+    return home[order], slots[order], states[order]
+
+
+def true_histograms(settings: Settings, members: Sequence[str]) -> Ints:
+    """The true counts of every week, shape (weeks, bins)."""
+    _, slots, states = _cells(settings, members)
+    k, n = settings.space.size, len(settings.schedule)
+    weeks = (slots - settings.schedule.first) // settings.schedule.size
+    inside = (weeks >= 0) & (weeks < n)
+    return np.bincount(weeks[inside] * k + states[inside], minlength=n * k).reshape(n, k)
+
+
+def beyond(settings: Settings, members: Sequence[str], sigma: float) -> int:
+    """How many homes lose more than epsilon 1 by their own chains, fitted as those of a history are."""
+    home, slots, states = _cells(settings, members)
+    k, n = settings.space.size, len(members)
+    follows = (home[1:] == home[:-1]) & (slots[1:] == slots[:-1] + 1)
     pairs = (home[:-1][follows] * k + states[:-1][follows]) * k + states[1:][follows]
     counts = np.bincount(pairs, minlength=n * k * k).reshape(n, k, k)
-    visits = np.bincount(home[home >= 0] * k + states[home >= 0], minlength=n * k).reshape(n, k)
-    found = contractions(TransitionCounts(tuple(names), counts, visits))
+    visits = np.bincount(home * k + states, minlength=n * k).reshape(n, k)
+    found = contractions(TransitionCounts(tuple(sorted(members)), counts, visits))
     return sum(constant_loss(chain, 1 / sigma) > 1 for chain in found.chains)
 
 
-def errors_of(rows: list[Release], truth: npt.NDArray[np.int64]) -> Errors:
+def errors_of(rows: list[Release], truth: Ints) -> Errors:
     """Compare published rows with the truth."""
     counts = np.array([row.counts for row in rows], dtype=np.float64)
     estimates = np.array([row.estimate for row in rows], dtype=np.float64)
@@ -205,7 +205,7 @@ def _show_belief(console: Console, plan: Plan, row: Release) -> None:
     )
 
 
-def _show_picture(console: Console, settings: Settings, rows: list[Release], truth: npt.NDArray[np.int64]) -> None:
+def _show_picture(console: Console, settings: Settings, rows: list[Release], truth: Ints) -> None:
     row = rows[_WEEK]
     week = str(np.datetime64(row.window_start, "us").astype("datetime64[D]"))
     heading(console, f"Half-hours of 30 homes in each band, week of {week}")
