@@ -299,8 +299,8 @@ def summary_of(
         (
             Block("", "", of_it, of_it, paragraphs),
             Block("cautions", "Look at this", to_see, to_see),
-            Block("", OPERATOR, (*shown, *_totals(operator)), shown),
             assumptions(plan, "What this rests on"),
+            Block("", OPERATOR, (*shown, *_totals(operator)), shown),
         ),
         ExitCode.REFUSED if after.refused else ExitCode.OK,
         _MOST,
