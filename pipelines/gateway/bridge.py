@@ -13,6 +13,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from paho.mqtt import client as mqtt
@@ -47,7 +48,9 @@ class Bridge:
         self._mqtt, self._forward, self._target, self._login = settings.mqtt, settings.forward, target, login
         given = self._forward.pseudonyms
         self._names = {} if given is None else dict.fromkeys(given.level, given.key("forward.pseudonyms"))
-        self._filters = ["/".join(levels_of(one)) for one in self._forward.topics]
+        filters = ["/".join(levels_of(one)) for one in self._forward.topics]
+        # a session still has filters of earlier settings, in which other levels may have been named
+        self._known = lru_cache(1 << 14)(lambda topic: any(mqtt.topic_matches_sub(one, topic) for one in filters))
         self._counts, self._inbox, self._client = (
             counts,
             list[mqtt.MQTTMessage](),
@@ -145,8 +148,7 @@ class Bridge:
             topic = message.topic
         except UnicodeDecodeError:
             topic = ""
-        # a session still has filters of earlier settings, in which other levels may have been named
-        known = any(mqtt.topic_matches_sub(one, topic) for one in self._filters)
+        known = self._known(topic)
         if not known or len(message.payload) > self._mqtt.packet:
             self._counts["dropped too-large" if known else "dropped other-topic"] += 1
             acknowledge()

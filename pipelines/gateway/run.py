@@ -9,6 +9,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,23 +19,24 @@ from ...schemas.settings.secrets import located, resolved
 from ..commands import settled, stop_signals
 from ..console import facts, results
 from ..errors import CommandError, ExitCode
+from ..metrics_page import serve_metrics
 from .targets import LOG, Folder, Kafka
 
 _COUNTERS = ("received", "acknowledged", "duplicates", "reconnects", "sessions_lost")
+_PREFIX = "quiltstream_gateway_"
 _GAUGES, _DROPPED, _EVERY_S = ("in_flight", "refused"), ("too-large", "other-topic"), 30.0
 
 
 class Counts(Counter[str]):
-    """Counts since the start, which collect as a registry of Prometheus does."""
+    """Counts since the start, by their names."""
 
     def collect(self) -> Iterator[Any]:
-        """The metrics; docs/gateway.md says what each counts."""
-        core = _library("prometheus_client.core", "metrics")
+        """The metrics of Prometheus; docs/gateway.md says what each counts."""
+        from prometheus_client import core  # noqa: PLC0415 - of an extra
+
         kinds = {core.CounterMetricFamily: _COUNTERS, core.GaugeMetricFamily: _GAUGES}
-        yield from (
-            kind(f"quiltstream_gateway_{one}", one, self[one]) for kind, names in kinds.items() for one in names
-        )
-        dropped = core.CounterMetricFamily("quiltstream_gateway_dropped", "dropped", labels=["reason"])
+        yield from (kind(_PREFIX + one, one, self[one]) for kind, names in kinds.items() for one in names)
+        dropped = core.CounterMetricFamily(f"{_PREFIX}dropped", "dropped", labels=["reason"])
         for why in _DROPPED:
             dropped.add_metric([why], self[f"dropped {why}"])
         yield dropped
@@ -121,12 +123,6 @@ def run_gateway(path: Path) -> int:
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
-    if port is not None:
-        try:
-            server, _ = _library("prometheus_client", "metrics").start_http_server(port, "127.0.0.1", counts)
-        except OSError as error:
-            raise CommandError(f"metrics.port {port}: cannot be listened on ({error.strerror})") from None
-        LOG.info("counts are at 127.0.0.1:%d/metrics", server.server_port)
     if isinstance(to, KafkaTarget):
         target = Kafka(to, options, _library("confluent_kafka", "kafka"))
     else:
@@ -136,12 +132,14 @@ def run_gateway(path: Path) -> int:
         signal.signal(number, lambda number, _: stops.append(number))
     settled()
     due = time.monotonic() + _EVERY_S
-    while not stops:
-        bridge.turn()
-        if time.monotonic() >= due:
-            LOG.info("%s", counts.line())
-            due += _EVERY_S
-    LOG.info("%s: stopping", signal.Signals(stops[0]).name)
-    bridge.finish()
+    with nullcontext() if port is None else serve_metrics(port, counts.collect, "metrics.port") as served:
+        LOG.info("counts are at %s", "no port" if served is None else f"127.0.0.1:{served}/metrics")
+        while not stops:
+            bridge.turn()
+            if time.monotonic() >= due:
+                LOG.info("%s", counts.line())
+                due += _EVERY_S
+        LOG.info("%s: stopping", signal.Signals(stops[0]).name)
+        bridge.finish()
     LOG.info("stopped: %s", counts.line())
     return ExitCode.OK
