@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 JUDGES = {
-    "privacy/accounting": ["tests/privacy/accounting", "tests/store/test_beliefs.py", "tests/store/test_bounds.py"],
+    "privacy/accounting": ["tests/privacy/accounting", "tests/store/test_bounds.py"],
     "privacy/mechanisms": ["tests/privacy/mechanisms", "tests/privacy/distribution"],
     "store": ["tests/store"],
     "transforms/aggregate": ["tests/transforms/aggregate", "tests/transforms/test_histograms.py"],

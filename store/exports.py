@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def back_up(
     # a copy of damage would take the place of an earlier one that is whole
     check()
     with (
-        _whole_file(target, private=True) as temporary,
+        files.whole_file(target, private=True, new=True) as temporary,
         closing(sqlite3.connect(temporary)) as copy,
         opened() as source,
     ):
@@ -122,23 +122,6 @@ def back_up(
             raise ArgumentError(
                 f"{target}: the backup was not completed ({type(error).__name__}); check the room on its disk"
             ) from None
-
-
-@contextmanager
-def _whole_file(path: Path, *, private: bool = False) -> Generator[Path]:
-    """An empty file to write to, which gets its name when the block ends without an error.
-
-    A private one is a new ledger, for its owner alone, and never replaces a file.
-    """
-    try:
-        with files.whole_file(path, private=private, new=private) as part:
-            yield part
-    except files.FileError as error:
-        raise ArgumentError(f"{path}: {error}") from None
-    except OSError as error:
-        raise ArgumentError(
-            f"{path}: cannot be written ({files.reason(error)}); check the folder and the room on its disk"
-        ) from None
 
 
 #: The columns of an exported log.
@@ -154,7 +137,7 @@ def export(path: Path, connection: Connection, chains: Iterable[Chain]) -> int:
         for chain in chains
         for row in pages(connection, chain.name, chain.seq)
     ]
-    with _whole_file(path) as part, part.open("wb") as file:
+    with files.whole_file(path) as part, part.open("wb") as file:
         if path.suffix == ".parquet":
             pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(_COLUMNS)), file, compression="zstd")
         else:

@@ -87,7 +87,9 @@ class Store:
 
     # what writes
 
-    def register(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
+    def register(
+        self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None, *, trial: bool = False
+    ) -> Registration:
         """Put a query on record and reserve budget for its whole schedule, or return what is on record for it.
 
         The first registration of a name wins. Where a later one leaves schedule or roster to the data, those of the
@@ -95,7 +97,8 @@ class Store:
         recorded one extends the schedule, if budget can be reserved for all of the new windows. Another given roster
         holds from the first window on that is not charged, if no series is in more groups than was calibrated for; of
         two jobs that change it at once, the second one fails. A model that the job estimated is put on record with a
-        new query, together with the change of the domain's belief that it makes, or neither is.
+        new query, together with the change of the domain's belief that it makes, or neither is. Of a ``trial`` nothing
+        is put on record, and no budget is promised.
 
         Raises:
             StoreConflict: the domain or query has other content, and the error names the field and both values; another
@@ -103,15 +106,6 @@ class Store:
                 or noise-free rows of tests).
             BudgetRefused: the budget does not allow the first window, or not all of an extension.
         """
-        return self._register(domain, query, estimated, keep=True)
-
-    def rehearse(self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None = None) -> Registration:
-        """What :meth:`register` would answer or raise now; nothing is put on record, and no budget is promised."""
-        return self._register(domain, query, estimated, keep=False)
-
-    def _register(
-        self, domain: DomainSpec, query: QuerySpec, estimated: Estimated | None, *, keep: bool
-    ) -> Registration:
         database = self._database()
         with database.reading() as look:
             known = look.domain(domain.name)
@@ -124,7 +118,7 @@ class Store:
             made = Registrar(writing, domain.name, roster).register(domain, query)
             if made.fresh and estimated is not None:
                 changes.note_estimate(writing, writing.known(domain.name), query.name, estimated)
-            if not keep:
+            if trial:
                 writing.undo()
             return made
 
@@ -177,9 +171,9 @@ class Store:
     def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """Charge, draw and keep what is not on record yet, in one transaction, and return what is.
 
-        Charging a window first charges all earlier windows of the schedule that have no entry; if these are very many,
-        they are charged in transactions of their own before. A window that the budget does not allow has a refusal on
-        record instead of a block, for all shards and for ever. One record a draft comes back, in their order.
+        Charging a window first charges all earlier ones of the schedule that have no entry. A window that the budget
+        does not allow has a refusal on record instead of a block, for all shards and for ever. One record a draft comes
+        back, in their order.
 
         Raises:
             StoreConflict: what is on record is not what the registration says: the job must stop, unless the ``field``
@@ -400,10 +394,7 @@ class Store:
     def check_writable(self, *, undone: bool = False) -> None:
         """Find out whether a job could write here, and change nothing: no ledger is made where there is none.
 
-        What was tried is committed, which a full disk shows, unless it is to be ``undone``.
-
-        Raises:
-            StoreError: it could not.
+        What was tried is committed, which a full disk shows, unless it is to be ``undone``; an error says why not.
         """
         database = self._borrowed()
         if not self.is_there():
@@ -435,7 +426,8 @@ class Store:
         A restored backup has forgotten what was charged after it: restore one only where nothing newer is left.
 
         Raises:
-            ValueError: the ledger is not SQLite, the file exists, or it cannot be written.
+            ValueError: the ledger is not SQLite, or the file exists.
+            OSError: it cannot be written.
             StoreDamaged: something is not as it was written; an earlier backup may be whole.
         """
         database = self._database()

@@ -26,7 +26,7 @@ from .accounts import ledger_of, loss_of, same_loss
 from .codec import after_delta, block_from_bytes
 from .domain import Domain, Entry, Query
 from .errors import StoreError, damaged
-from .log import PAGE, UNREADABLE, VERSION, Chain, Head, Root, digest_of, heads, log
+from .log import PAGE, UNREADABLE, VERSION, Chain, Head, Root, heads, log
 from .specs import TRANSITIONS
 
 _ALL = (
@@ -151,8 +151,9 @@ class _Reader:
                 self.tell(name, f"row {chain.seq + 1}", f"is missing, and all up to row {seq}")
                 break
             try:
-                _check_blob(body, blob)
-                chain.take(seq, key, body, blob if key.startswith(("domain", "decision/", "belief/")) else None)
+                if (blob is None) == ('"blob":"' in body):
+                    raise damaged("its blob", "is missing, or is none that was written")
+                chain.take(seq, key, body, blob)
                 if key.startswith("block/"):
                     block_from_bytes(blob, "live")
             except (StoreError, *UNREADABLE) as error:
@@ -243,10 +244,3 @@ class _Reader:
         reserved = loss_of(spec, held.promised())
         if not same_loss(reserved, held.reserved):
             self.tell(held.name, "its reserved loss", f"is {held.reserved!r}, and by the core {reserved!r}")
-
-
-def _check_blob(body: str, blob: Any) -> None:
-    """Hold a blob against its row; a row without a digest of one has none."""
-    has = f'"blob":"{digest_of(blob)}"' if isinstance(blob, bytes) else None
-    if (has is None) != ('"blob":"' not in body) or (has is not None and has not in body):
-        raise damaged("its blob", "is not the one that was written")

@@ -272,7 +272,7 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
     """
     plan = plan.opened()
     store = Store(plan.address)
-    put = store.rehearse if trial else store.register
+    put = partial(store.register, trial=trial)
     given = plan.schedule.bounded
     held = store.registered(plan.domain.name, plan.query_name)
     if held is not None:

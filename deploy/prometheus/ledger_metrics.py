@@ -30,6 +30,7 @@ from quiltstream.pipelines.commands.ledger import address_of, settings_of
 from quiltstream.pipelines.metrics_page import serve_metrics
 from quiltstream.schemas.errors import QuiltstreamError
 from quiltstream.schemas.settings.base import SettingsError
+from quiltstream.schemas.settings.secrets import SecretError
 from quiltstream.schemas.slots import SlotGrid
 from quiltstream.store.answers import DomainSummary
 from quiltstream.store.errors import StoreError
@@ -67,8 +68,7 @@ class LedgerLook:
 
     Raises:
         CommandError: there is no such file.
-        SettingsError: the settings cannot be used.
-        StoreError: the URL cannot be used.
+        SettingsError: the settings, or the URL, cannot be used.
     """
 
     def __init__(self, ledger: str) -> None:
@@ -99,7 +99,7 @@ class LedgerLook:
             with Store(self._address, wait=WAIT_S) as store:
                 said = [store.summary(name) for name in store.domains()]
                 return [("up", (), 1.0), *(sample for one in said for sample in self._of(store, one))]
-        except StoreError as error:
+        except (StoreError, SecretError) as error:
             sys.stderr.write(f"the ledger cannot be looked at ({type(error).__name__})\n")
             return [("up", (), 0.0)]
 

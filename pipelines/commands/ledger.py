@@ -43,6 +43,8 @@ from ..drift import looked_at
 from ..errors import CommandError, ExitCode, writing
 from ..on_record import ReplacedError, Unknown, check_history, lost_ledger
 
+_ROOM = "check the folder and the room on its disk"
+
 #: So many entries are shown without ``--all``.
 _LAST = 10
 
@@ -286,13 +288,15 @@ def export(text: str, folder: Path, *, as_json: bool) -> None:
         logs, read = [folder / "log.jsonl", folder / "log.parquet"], files_of(text)
         for path in (*logs, accounts):
             check_output(path, read)
-        written |= {str(path): store.export(path) for path in logs}
+        for path in logs:
+            with writing(path, _ROOM):
+                written[str(path)] = store.export(path)
         domains = [
             {**_Account.of(store, name, every=True).to_dict(), "head": str(store.head(name))}
             for name in store.domains()
         ]
         store.check_rows()
-        with writing(accounts):
+        with writing(accounts, _ROOM):
             write_whole(accounts, json.dumps(domains, indent=2, ensure_ascii=False) + "\n")
         written[str(accounts)] = len(domains)
     if as_json:
@@ -361,7 +365,7 @@ _WHOLE = (
 
 def backup(text: str, output: Path, *, as_json: bool) -> None:
     """Copy a SQLite ledger."""
-    with Store(address_of(text)) as store:
+    with Store(address_of(text)) as store, writing(output, _ROOM):
         store.backup(output)
     _tell(
         as_json,

@@ -49,7 +49,7 @@ def job_paths(settings: Settings) -> list[JobPath]:
     """Every file that the settings name, as far as it can be known without reading one.
 
     Raises:
-        SettingsError: the ledger's URL cannot be filled in here.
+        SecretError: the ledger's URL cannot be filled in here.
     """
     found: list[JobPath] = []
     source = settings.source

@@ -180,7 +180,7 @@ class BeliefContract(OnLedger):
         following, estimated = endless(query("later", share=0.4), slot), Estimated(MODEL, change)
         about = under(change, budget=2.0)
         before = store.summary("homes")
-        assert store.rehearse(about, following, estimated).fresh
+        assert store.register(about, following, estimated, trial=True).fresh
         assert store.summary("homes") == before
         made = store.register(about, following, estimated)
         assert (made.fresh, made.belief, made.domain.changes) == (True, 1, (change,))
