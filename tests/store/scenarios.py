@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from itertools import cycle
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.slots import Window
-from quiltstream.store import BudgetRefused, Store, StoreDamaged
-from quiltstream.store.codec import NoisyBlock, block_bytes, block_from_bytes
+from quiltstream.store import BudgetRefused, Store
+from quiltstream.store.codec import NoisyBlock
 from quiltstream.store.errors import StoreConflict
-from quiltstream.store.log import log
 from quiltstream.store.specs import BeliefChange, BlockToPublish, QuerySpec, Registration
 
 from .interleaver import Job, Scenario, World
@@ -135,36 +132,3 @@ def _from_the_start(name: str, other: str) -> Job:
 
 #: Two jobs register the same two queries, in opposite order, of which the budget admits less than both.
 FIRST = Scenario("first", lambda _: {}, ((_from_the_start("a", "b"),), (_from_the_start("b", "a"),)))
-
-
-def _half_published(store: Store) -> dict[str, Any]:
-    held = store.register(domain(), _query())
-    store.publish(held, _drafts(held, _windows(held)[:1]))
-    return {"weekly": held}
-
-
-def _damage(world: World, store: Store) -> None:
-    """Another program changes one number of a block, which can still be read."""
-    last = sa.select(log).where(log.c.key.like("block/%")).order_by(log.c.seq.desc()).limit(1)
-    with store._database().writing() as writing:
-        row = writing.connection.execute(last).one()
-        block = block_from_bytes(row.blob, "live")
-        changed = block_bytes(replace(block, counts=block.counts + 1), with_totals=True)
-        writing.connection.execute(log.update().where(log.c.key == row.key).values(blob=changed))
-        world.watch.damaged = True
-
-
-def _unless_damaged(job: Job) -> Job:
-    def part(world: World, store: Store) -> None:
-        with suppress(StoreDamaged):
-            job(world, store)
-
-    return part
-
-
-#: A block is damaged while two jobs publish, one of which began before.
-DAMAGE = Scenario(
-    "damage",
-    _half_published,
-    ((_unless_damaged(_one_by_one("weekly")),), (_damage,), (_unless_damaged(_backward("weekly")),)),
-)

@@ -8,17 +8,15 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from quiltstream.store import Store, StoreDamaged, StoreError
-from quiltstream.store.address import forget
-from quiltstream.store.log import heads
 
-from ..depth import NIGHT, some
-from .damage import TABLES, everything, fill, windows_of
+from ..depth import NIGHT
+from .damage import everything, fill, windows_of
 from .integrity_contract import Done, done_of, run_again
 from .samples import drafts
 
@@ -65,44 +63,6 @@ def test_a_damaged_schema_text_is_reported_as_damage(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"CREATE TABLE quiltstream_heads", b"CREATE \xe8ABLE quiltstream_heads"))
     with Store(address(path), create=True) as store, pytest.raises(StoreDamaged, match="the file is damaged"):
         store.domains()
-
-
-#: What a disk may make of a value whatever its column holds: nothing, text, bytes that are no text, a huge number.
-OTHERS = (None, "x", b"\xff", 2**62)
-
-
-@pytest.mark.night
-def test_a_value_of_another_type_is_an_error_of_the_store(tmp_path: Path) -> None:
-    """Not one of Python, whatever is asked of the ledger."""
-    whole, path = tmp_path / "whole.db", tmp_path / "ledger.db"
-    with Store(address(whole), create=True) as store:
-        done = done_of(store, fill(store))
-    with closing(sqlite3.connect(whole, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")
-        connection.execute("PRAGMA writable_schema=ON")
-        # a bit of a row's header makes a value none, which no statement could
-        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '')")
-        rows = [
-            (table.name, row)
-            for table in TABLES
-            for (row,) in connection.execute(f"SELECT rowid FROM {table.name}")  # noqa: S608 - a name
-        ]
-    columns = {table.name: list(table.columns.keys()) for table in TABLES}
-    places = [(*one, column, value) for one in rows for column in columns[one[0]] for value in OTHERS]
-    head = [one for one in places if one[0] == heads.name]
-    for table, row, column, value in [*head, *some(places, 25)]:
-        shutil.copyfile(whole, path)
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            changed = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608
-            with suppress(sqlite3.IntegrityError):  # a key that is none of its type
-                connection.execute(changed, (value, row))
-        with Store(address(path)) as store:
-            for task in (run_again, lambda store, _: store.verify(), lambda store, _: store.raise_budget("shops", 9.0)):
-                with suppress(StoreError):
-                    task(store, done)
-        forget(store.address)
-        for end in ("-wal", "-shm"):
-            Path(f"{path}{end}").unlink(missing_ok=True)
 
 
 @contextmanager

@@ -81,19 +81,6 @@ def test_a_foreign_database_is_refused_and_left_unchanged(store: Store, path: Pa
         store.register(domain(), query())
 
 
-def test_a_damaged_page_is_found_before_a_job_starts(store: Store, path: Path) -> None:
-    held = store.register(domain(), query(windows=40))
-    store.publish(held, drafts(held))
-    store.close()
-    data = bytearray(path.read_bytes())
-    assert len(data) > 20 * 4096
-    for page in range(4, len(data) // 4096):
-        data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
-    path.write_bytes(data)
-    with pytest.raises(StoreDamaged, match="newest backup"):
-        store.register(domain(), query(windows=40))
-
-
 def test_a_file_replaced_while_the_job_runs_stops_it(store: Store, path: Path) -> None:
     held = store.register(domain(), query())
     path.rename(path.with_name("elsewhere.db"))
