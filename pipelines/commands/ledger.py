@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from ...privacy.analysis.methods import METHODS
 from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
-from ...schemas.files import SQLITE_BEGIN, is_file, is_folder, open_regular, write_whole
+from ...schemas.files import is_file, is_folder, write_whole
 from ...schemas.ledger import LedgerEntry
 from ...schemas.model_file import Model
 from ...schemas.settings.base import Explained, SettingsError, problems_of, read_document, read_text
@@ -67,12 +67,6 @@ def address_of(text: str) -> StoreAddress:
         raise CommandError(
             f"{text}: there is no such file; give a SQLite ledger, a SQLAlchemy URL, or a settings file that names one"
         )
-    with suppress(OSError), open_regular(path) as file:  # what cannot be opened is reported by the store
-        begin = file.read(len(SQLITE_BEGIN))
-        if begin and begin != SQLITE_BEGIN:
-            raise CommandError(
-                f"{text}: it is no ledger; check the path, and if it was one, restore the newest backup", ExitCode.STORE
-            )
     return StoreAddress(f"sqlite:///{path.resolve()}")
 
 
