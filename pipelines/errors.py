@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..schemas.errors import ExitCode, QuiltstreamError, in_text
+from ..schemas.errors import ExitCode as ExitCode  # noqa: PLC0414 - a name of this module, too
+from ..schemas.errors import QuiltstreamError, in_text
 from ..schemas.files import reason
 
 _PACKAGE = "quiltstream."

@@ -45,13 +45,14 @@ def run_live(
     check_command(settings, beam_options, way)
     say = event_printer(results(), as_json=as_json)
     with with_newest(settings), health_page(settings.live.metrics_port, say) as health:
-        if settings.estimate is None:
+        estimate = settings.estimate
+        if estimate is None:
             histograms = PrivateHistograms(settings, model=labelled_so_far(settings, model_of(settings)))
         else:
             # what is on record is looked for before a job is built
             settings, emptied = with_ledger(settings, history_lost=history_lost)
             word = replace(word, emptied=emptied)
-            histograms = PrivateHistograms.of(estimated_plan(settings, settings.estimate, way, word))
+            histograms = PrivateHistograms.of(estimated_plan(settings, estimate, way, word))
         return run_to_end(settings, histograms, beam_options, health, as_json=as_json, word=word)
 
 
@@ -68,9 +69,7 @@ def run_to_end(
     """Run a live job until its end, print what it did, and return the exit code.
 
     Raises:
-        SettingsError: the settings do not make a live job.
-        CommandError: the job failed, did not publish what was due, or cannot be begun.
-        StoreError: the ledger of record cannot be used, or does not fit the job.
+        QuiltstreamError: the job failed, did not publish what was due, or cannot be begun.
     """
     console = results()
     job = live_job(settings, histograms, beam_options, word)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from ...store.errors import StoreReplaced
 from ..connectors.job_io import Output, SinkError, output_of
 from ..errors import CommandError, ExitCode, explain, failed_step
+from ..on_record import ReplacedError
 
 AGAIN = "what is on record stays: run it again to go on"
 
@@ -65,6 +67,8 @@ def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> Comman
     if isinstance(error, CommandError):
         return error
     failure, output = explain(error), output_of(error, outputs)
+    if failure.kind == StoreReplaced.__name__:
+        return ReplacedError(failure.text)
     if failure.kind and (output is None or failure.code is not ExitCode.FAILURE):
         return CommandError(failure.text, failure.code)
     if output is not None:

@@ -1,16 +1,13 @@
 """A live job's own job in a Flink cluster, by Flink's REST API: found, watched, cancelled.
 
 Beam's job server for Flink says that it cancels a job, and lets it run on in the cluster. Where the options give the
-cluster's REST address, the command cancels the job itself. A cluster runs the jobs of others too, so every submission
-gets a name that no other one has, and nothing but the job of exactly that name is ever touched. With ``--flink_leave``
-the command only watches its job, and leaves it in the cluster when it is stopped or fails itself.
+cluster's REST address (plain HTTP, no password), the command cancels the job itself. Every submission gets a name that
+no other one has, and nothing but the job of exactly that name is ever touched. With ``--flink_leave`` the command only
+watches its job, and leaves it in the cluster when it is stopped or fails itself.
 
 Flink begins a job again for ever, also one whose workers would fail for ever. So the command reads of what they failed:
-an error of this package that is final ends the job, and the command with its exit code. What else is in the way of the
-job is named by its part: TaskManager, worker pool, JobManager. Nothing else of what the API says goes on.
-
-The API is called by plain HTTP, directly and without a name or password: a cluster that needs TLS or credentials is
-treated as one without an address.
+an error of this package that is final ends the job, and the command with its exit code. Nothing else that the API says
+of failures goes on.
 """
 
 from __future__ import annotations

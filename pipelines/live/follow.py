@@ -187,7 +187,7 @@ def _look(ledger: Question[LiveProgress], say: Say, look_s: float, *, waits: boo
     try:
         ledger.look(look_s)
     except StoreError as error:
-        if not waits or error.exit_code != ExitCode.AWAY:
+        if not waits or ExitCode(error.exit_code) is not ExitCode.AWAY:
             raise
         return str(error)  # the workers need it too, and wait for it as well
     if ledger.answer is not None and (before is None or ledger.answer.text != before.text):

@@ -1,10 +1,9 @@
 """Why a live job publishes nothing, or soon will not: one of five causes, found within a minute.
 
-A streaming job that lost its workers, whose source went away or whose watermark stands still does not fail; it just
-says RUNNING. :class:`Watchdog` looks at signs of life: heartbeats of readers in this process, or the runner's counters
-where the readers are elsewhere, what threads of this process are at, which window is missing on record, and whether
-runner and ledger answer at all. What it finds is printed once in a while, with its end, and is on a page for Prometheus
-at every look, beside the runner's counts of readings and rejects, which are the operator's alone.
+A streaming job that lost its workers, its source or its clock does not fail; it just says RUNNING. :class:`Watchdog`
+looks at signs of life: heartbeats of readers in this process or the runner's counters, what threads are at, which
+window is missing on record, and whether runner and ledger answer at all. What it finds is printed once in a while, and
+is on a page for Prometheus beside the runner's counts of readings and rejects, which are the operator's alone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from ...schemas.readings import RejectReason
 from ...schemas.slots import format_instant
@@ -29,11 +28,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 #: Seconds without a sign of life before it is said. Readers in this process give one in ten seconds at least, however
-#: slow the poll is; those elsewhere with each look only, as their runners keep every call.
-PATIENCE_S = 30.0
-
-#: Looks that are missed before it is said of readers elsewhere.
-_LOOKS = 3
+#: slow the poll is; those elsewhere with each look only, of which three may be missed.
+PATIENCE_S, _LOOKS = 30.0, 3
 
 #: Seconds that something may take before it explains why no worker looks, and between two looks of the watchdog beyond
 #: which this process itself stood still.
@@ -45,11 +41,8 @@ _REPEAT_S, _CHANGED_S = 300.0, 30.0
 #: Seconds for which no worker looks, and nothing moves or is waited for, before the job's workers are given up.
 _GIVEN_UP_S = 300.0
 
-#: Sources that a message names at most.
-_SHOWN = 3
-
-#: The runner's counter of looks: without it the runner tells no counters.
-_POLLS = "polls"
+#: Sources that a message names at most; the runner's counter of looks, without which it tells no counters.
+_SHOWN, _POLLS = 3, "polls"
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -103,19 +96,12 @@ class Sight:
         return min((one.clock_us for one in self.heartbeats.values() if one.clock_us is not None), default=None)
 
 
-_Value = TypeVar("_Value")
+Lasting = tuple[object, float]
+"""A value, and the seconds since when it has not changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lasting(Generic[_Value]):
-    """A value, and the seconds since when it has not changed."""
-
-    value: _Value | None = None
-    since: float = 0.0
-
-    def at(self, now: float, value: _Value | None) -> Lasting[_Value]:
-        """It with the value of now."""
-        return self if value == self.value else Lasting(value, now)
+def _at(before: Lasting, now: float, value: object) -> Lasting:
+    return before if before[0] == value else (value, now)
 
 
 @dataclass
@@ -139,20 +125,19 @@ class Watchdog:
     _last_look: float = 0.0
     _polls: int = 0  # of readers elsewhere
     _polled: float | None = None  # when their number rose last
-    _missing: Lasting[int] = Lasting()  # slot of the first window that is not on record
-    _passed: Lasting[int] = Lasting()  # the same, while the source has come past it
-    _clock: Lasting[int] = Lasting()  # how far the slowest part of the source has come, by its looks
-    _dead: Lasting[tuple[object, ...]] = Lasting()  # what is on record and counted, while no worker looks
+    _missing: Lasting = (None, 0.0)  # slot of the first window that is not on record
+    _passed: Lasting = (None, 0.0)  # the same, while the source has come past it
+    _clock: Lasting = (None, 0.0)  # how far the slowest part of the source has come, by its looks
+    _dead: Lasting = (None, 0.0)  # what is on record and counted, while no worker looks
 
     def look(self, seen: Sight) -> dict[Cause, str]:
         """What is wrong now, in words."""
         now = self.clock()
         if self._heard is None or now - self._last_look > _ANSWER_S:
             # the beginning; or this process stood still (SIGSTOP, a machine that slept) and could hear nothing
-            self._heard = now
-            self._passed, self._dead = Lasting(), Lasting()
+            self._heard, self._passed, self._dead = now, (None, 0.0), (None, 0.0)
         self._last_look = now
-        self._missing = self._missing.at(now, seen.first_missing)
+        self._missing = _at(self._missing, now, seen.first_missing)
         if (polls := (seen.tallies or {}).get(_POLLS, 0)) > self._polls:
             self._polls, self._polled = polls, now
         self.worker_s = self._since_a_look(seen, now)
@@ -162,20 +147,20 @@ class Watchdog:
         if still or around:
             # what only workers tell stays as it was
             kept = {cause: text for cause, text in self.found.items() if cause in (Cause.SOURCE, Cause.SILENT)}
-            self._passed, self._blocked, self.found = Lasting(), True, kept | around
+            self._passed, self._blocked, self.found = (None, 0.0), True, kept | around
         else:
             if self._blocked:
                 self._heard, self._blocked = now, False  # what stood meanwhile has its time
             self.found = dict(self._of_workers(seen, now))
         moved = seen.first_missing, *sorted((seen.tallies or {}).items())
         dead = still and self.here and set(around) == {Cause.NO_WORKER} and not seen.work
-        self._dead = self._dead.at(now, moved if dead else None)
+        self._dead = _at(self._dead, now, moved if dead else None)
         return self.found
 
     @property
     def given_up_s(self) -> float | None:
         """Seconds since a worker of this process looked, where nothing moves and nothing is waited for, for long."""
-        dead = self._dead.value is not None and self.clock() - self._dead.since > _GIVEN_UP_S
+        dead = self._dead[0] is not None and self.clock() - self._dead[1] > _GIVEN_UP_S
         return self.worker_s if dead else None
 
     def _since_a_look(self, seen: Sight, now: float) -> float | None:
@@ -187,14 +172,12 @@ class Watchdog:
     def _around(self, seen: Sight, *, still: bool) -> Iterator[tuple[Cause, str]]:
         """Whether what every window needs is there: the ledger, the sink and workers."""
         longest_s = _ANSWER_S if still else PATIENCE_S
-        now, said = self.clock(), seen.ledger
-        work = sorted(seen.work, key=lambda one: one.since)
-        long = [(one.what, now - max(one.since, self._heard or now)) for one in work]
-        at_ledger = max((lasts for what, lasts in long if what.startswith(LEDGER)), default=0.0)
-        if said is None:
-            said = next((text for who, text in seen.waits.items() if who.startswith(LEDGER)), None)
-        if said is None and max(seen.ledger_s, at_ledger) > _ANSWER_S:
-            said = f"it has not answered for {max(seen.ledger_s, at_ledger):.0f} s"
+        now = self.clock()
+        long = sorted((max(one.since, self._heard or now) - now, one.what) for one in seen.work)
+        silent_s = max([seen.ledger_s, *(-since for since, what in long if what.startswith(LEDGER))])
+        said = seen.ledger or next((text for who, text in seen.waits.items() if who.startswith(LEDGER)), None)
+        if said is None and silent_s > _ANSWER_S:
+            said = f"it has not answered for {silent_s:.0f} s"
         if said is not None:
             yield Cause.LEDGER, f"the ledger of record is away, and the job waits for it: {said}"
         sinks = [text for who, text in seen.waits.items() if not who.startswith(LEDGER)]
@@ -203,12 +186,11 @@ class Watchdog:
         if seen.cluster is not None:
             yield Cause.NO_WORKER, seen.cluster
         elif seen.runner_s > longest_s:
-            yield (
-                Cause.NO_WORKER,
-                f"the runner has not answered for {seen.runner_s:.0f} s, and no worker can go on without it",
-            )
+            text = f"the runner has not answered for {seen.runner_s:.0f} s, and no worker can go on without it"
+            yield Cause.NO_WORKER, text
         elif still and said is None and not sinks:
-            busy = next((f"; one has been at the {what} for {s:.0f} s" for what, s in long if s > _ANSWER_S), "")
+            at = next(((what, -since) for since, what in long if -since > _ANSWER_S), None)
+            busy = "" if at is None else f"; one has been at the {at[0]} for {at[1]:.0f} s"
             yield Cause.NO_WORKER, f"no worker has looked at the source for {self.worker_s or 0.0:.0f} s{busy}"
 
     def _of_workers(self, seen: Sight, now: float) -> Iterator[tuple[Cause, str]]:
@@ -218,23 +200,20 @@ class Watchdog:
             yield Cause.SOURCE, f"the source cannot be read, and is tried again: {'; '.join(sorted(troubles))}"
         if silent := self._silent(seen):
             yield Cause.SILENT, silent
-        clock_us, missing = seen.clock_us, self._missing.value
+        clock_us, missing = seen.clock_us, seen.first_missing
         looked = max((one.looked for one in parts if one.clock_us == clock_us), default=now)
-        self._clock = self._clock.at(looked, clock_us)
+        self._clock = _at(self._clock, looked, clock_us)
         due = None if missing is None else self.due_us(missing)
         passed = due is not None and clock_us is not None and clock_us >= due
-        self._passed = self._passed.at(now, missing if passed else None)
+        self._passed = _at(self._passed, now, missing if passed else None)
         if due is None:
             return
-        if passed and now - self._passed.since > PATIENCE_S:
-            yield (
-                Cause.OVERDUE,
-                f"the source has come past the end of the window that ends at {format_instant(due)}, which is not on "
-                "record: the runner holds it back or lost a part of it",
-            )
+        if passed and now - self._passed[1] > PATIENCE_S:
+            text = f"the source has come past the end of the window that ends at {format_instant(due)}, which is not on"
+            yield Cause.OVERDUE, f"{text} record: the runner holds it back or lost a part of it"
         waits_us = self.pace.lateness_us + (self.pace.idle_us or 0) + int((self.pace.poll_s + PATIENCE_S) * 1e6)
-        late = due + waits_us < self.wall_us() and now - max(self._missing.since, self._heard or now) > PATIENCE_S
-        stands = clock_us is None or looked - max(self._clock.since, self._heard or now) > PATIENCE_S
+        late = due + waits_us < self.wall_us() and now - max(self._missing[1], self._heard or now) > PATIENCE_S
+        stands = clock_us is None or looked - max(self._clock[1], self._heard or now) > PATIENCE_S
         if late and stands and not (passed or troubles or silent or any(one.behind for one in parts)):
             why = "" if clock_us is None else f"; readings arrive, and none is later than {format_instant(clock_us)}"
             yield Cause.OVERDUE, f"the window that ends at {format_instant(due)} is not on record{why}"
@@ -246,11 +225,11 @@ class Watchdog:
         silent = sum(one.trouble is None and one.looked - max(one.heard, heard) > PATIENCE_S for one in parts)
         if not silent:
             return None
-        until = "" if self.pace.idle_us is None else " until live.idle has passed"
         within = "" if len(parts) == 1 else f" in {silent} of its {len(parts)} parts"
+        text = f"the source has had nothing new for over {PATIENCE_S:.0f} s{within}: its windows wait"
+        text += "" if self.pace.idle_us is None else " until live.idle has passed"
         names = sorted({name for one in parts for name in one.waited_for})
         unheard = f"; no reading has come yet of {plural(len(names), 'source')} ({listed(names, _SHOWN)})"
-        text = f"the source has had nothing new for over {PATIENCE_S:.0f} s{within}: its windows wait{until}"
         return text + (unheard if names else "")
 
 

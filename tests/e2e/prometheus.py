@@ -40,12 +40,7 @@ def find_prometheus() -> Path:
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 #: Rules that are as quick as they have to be: what they go by rises as seldom in a test as in a deployment.
-AS_SHIPPED = frozenset(
-    {
-        *("QuiltstreamNoLook", "QuiltstreamNoTaskManager"),
-        *("QuiltstreamLiveRestarts", "QuiltstreamJobRestarts", "QuiltstreamGatewayFlapping"),
-    }
-)
+AS_SHIPPED = frozenset({"QuiltstreamJobRestarts"})
 
 
 def quicker(rules: Any, times: float) -> Any:

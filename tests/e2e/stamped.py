@@ -19,12 +19,11 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
-from apache_beam.transforms.window import TimestampedValue
 
 from quiltstream.privacy.mechanisms.histogram import ExactHistogram
 from quiltstream.store import Registration
+from quiltstream.store.errors import StoreDamaged
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.completeness import Punctuation
 from quiltstream.transforms.plan import Plan
 from quiltstream.transforms.sinks import WriteBlocks
 from quiltstream.transforms.sources.reader import ReadPart
@@ -108,7 +107,7 @@ class TappedBlocks(beam.PTransform[Any, Any]):
 class NotedPart(ReadPart):
     """A reader that notes its calls: a line with the monotonic clock, the part, the process and ``begun`` or the end.
 
-    Where a file ``lose`` is beside that of the calls, a declaration is lost behind the reader, and the file removed.
+    Where a file ``final`` is beside that of the calls, a call fails of what is final.
 
     A call ends as ``over`` where the part is never to be read again, as ``back`` where its rest was handed back, and as
     ``failed``; one whose process was killed does not end.
@@ -117,14 +116,6 @@ class NotedPart(ReadPart):
     def __init__(self, calls: str, *given: Any) -> None:
         super().__init__(*given)
         self._calls = calls
-
-    def _loses(self, one: Any) -> bool:
-        """Whether this is a declaration to be lost, as a runner did that dropped what a bundle had given out."""
-        lose = Path(self._calls).with_name("lose")
-        if not (isinstance(one, TimestampedValue) and isinstance(one.value, Punctuation) and lose.exists()):
-            return False
-        lose.unlink()
-        return True
 
     def _note(self, part: int, word: str) -> None:
         with Path(self._calls).open("ab", buffering=0) as file:
@@ -141,9 +132,9 @@ class NotedPart(ReadPart):
         self._note(element, "begun")
         end = "failed"
         try:
-            for one in super().process(element, tracker, estimator):
-                if not self._loses(one):
-                    yield one
+            if Path(self._calls).with_name("final").exists():
+                raise StoreDamaged("damaged, as the test says")
+            yield from super().process(element, tracker, estimator)
             end = "over" if tracker.current_restriction().stop is None else "back"
         finally:
             self._note(element, end)

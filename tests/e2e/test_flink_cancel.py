@@ -134,3 +134,17 @@ def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     assert bench.stopped(again)
     assert bench.counts() == truth(frame, range(4))
     bench.check()
+
+
+def test_a_job_whose_workers_would_fail_for_ever_is_cancelled_and_its_code_is_the_commands(bench: RestBench) -> None:
+    bench.settings()
+    frame = readings(4.5, seed=62)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    job = bench.start()
+    bench.wait_for(2)
+    assert isinstance(job, RestRunning)
+    (bench.folder / "final").touch()
+    assert job.process.wait(timeout=120) == 4, job.err.read_text(encoding="utf-8")
+    assert "damaged, as the test says. Flink would begin its workers again for ever" in job.err.read_text()
+    assert {one["state"] for one in job.submitted} == {"CANCELED"}

@@ -225,7 +225,6 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
         bench.until(look, "the command and Flink say that no TaskManager is left")
         sys.stdout.write("".join(f"{name}: after {at:.1f} s\n" for name, at in told.items()))
         assert max(told.values()) <= MINUTE
-        bench.until(lambda: "QuiltstreamNoTaskManager" in prometheus.alerts("firing"), "an alert fires")
     finally:
         cluster.start_taskmanager()
     # the command: its job goes on

@@ -57,7 +57,11 @@ def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(
 ) -> None:
     before, result = signal.getsignal(number), Interrupted("RUNNING")
     result.number = number
-    attempts.append(Pipeline(result, lambda: signal.signal(number, signal.SIG_IGN) and None))
+
+    def ignore() -> None:
+        signal.signal(number, signal.SIG_IGN)
+
+    attempts.append(Pipeline(result, ignore))
     run(one).ended(0, "stopped; what is on record stays")
     assert result.cancelled
     assert signal.getsignal(number) is before
