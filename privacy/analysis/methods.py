@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from ...schemas.errors import ArgumentError
 from ..accounting.forward_backward import forward_backward
@@ -28,27 +28,21 @@ from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
 from ..quilts.influence import Quilt
 from ..validation import a_slot, accepted_loss
 
-#: What turns a belief, an epsilon and the slots of a window, None for an endless stream, into noise.
-Calibrator: TypeAlias = Callable[..., Calibration]
-
-Reads: TypeAlias = Literal["bounds", "chains", "directions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """One way to calibrate noise."""
 
-    calibrate: Calibrator  # its function
+    calibrate: Callable[..., Calibration]  # from a belief, an epsilon and the slots of a window, None for a stream
     # what it reads of the model, and what the account is then kept under: ``bounds`` on pi_min and the gap, the
     # ``chains`` themselves, or the model's own belief by its ``directions``
-    reads: Reads
+    reads: Literal["bounds", "chains", "directions"]
     noise: str  # where the noise comes from, in words
     believes: str  # what the account believes, in words
     needs: str  # what a job must give
     leaves: str  # what it does not protect, in words
     endless: bool = True  # whether there is noise for an endless stream
     published: bool = False  # whether it is a method of [SWC17], which other calibrations are shown beside
-    in_settings: bool = True  # whether settings may choose it
     hides_neighbours: bool = True
 
     @property
@@ -79,7 +73,7 @@ class Method:
             ValueError: The method has no noise for it, or a number is out of range.
         """
         held = everywhere(belief)
-        if length is None or self.reads != "chains" or not self.in_settings or starts_stationary(held):
+        if length is None or self.reads != "chains" or starts_stationary(held):
             return self.calibrate(held, epsilon, length)
         whole = replace(
             group_dp(None, epsilon, length),
@@ -131,20 +125,9 @@ def _without_quilt(epsilon: float, sigma: float, length: int | None, method: str
     return Calibration(epsilon, sigma, Quilt(None, None), None, 0.0, length, method, None, (note,))
 
 
-def mqm_approx_spectral(belief: Belief, epsilon: float, length: int | None = None) -> Calibration:
-    """`mqm_approx` with the spectral bound."""
-    return mqm_approx(belief, epsilon, length, bound="spectral")
-
-
 def _table() -> tuple[Method, ...]:
     either, bounded = "a model file, or bounds by hand", "every chain that mixes at least so fast"
-    by_bounds = partial(
-        Method,
-        reads="bounds",
-        believes=bounded,
-        needs=either,
-        leaves="series that mix more slowly, or change in time",
-    )
+    lemma, slower = "from pi_min and the gap alone, Lemma 4.8", "series that mix more slowly, or change in time"
     by_chains = partial(
         Method,
         reads="chains",
@@ -179,8 +162,7 @@ def _table() -> tuple[Method, ...]:
         hides_neighbours=False,
     )
     return (
-        by_bounds(mqm_approx, noise="from pi_min and the gap alone, Lemma 4.8", published=True),
-        by_bounds(mqm_approx_spectral, noise="from pi_min and the gap alone, spectral bound", in_settings=False),
+        Method(mqm_approx, "bounds", lemma, bounded, either, slower, published=True),
         by_chains(mqm_exact, noise="from the exact influence of each quilt", published=True),
         by_chains(pairwise, noise=one_each),
         directions,

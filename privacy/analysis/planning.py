@@ -289,7 +289,6 @@ class MechanismUtility:
     error: float  # expected error as a share of an evenly filled bin
     smallest_window: int | None  # fewest slots of a window with the wanted error; None where no length has it
     smallest_group: int  # fewest series of a group with the wanted error
-    in_settings: bool  # whether settings may name it
     hides_neighbours: bool  # whether it protects a slot against what its neighbours tell
     assumes: tuple[str, ...]  # what the number rests on
     leaves: str  # what it does not protect
@@ -361,7 +360,7 @@ def analyse_utility(belief: Belief, purpose: Purpose, bounds: Belief | None = No
         except (TypeError, ValueError) as error:
             others.append(NotApplicable(name, str(error)))
     rows.sort(key=lambda row: row[0].sigma)
-    sound = [row for row in rows if row[0].in_settings and row[0].hides_neighbours]
+    sound = [row for row in rows if row[0].hides_neighbours]
     wanted = sound if purpose.mechanism is None else [row for row in rows if row[0].name == purpose.mechanism]
     if not wanted:
         reasons = "; ".join(f"{one.method}: {one.reason}" for one in others)
@@ -409,7 +408,6 @@ def _row(belief: Belief, purpose: Purpose, method: Method) -> tuple[MechanismUti
         error=plan.relative_error,
         smallest_window=window,
         smallest_group=plan.smallest_group,
-        in_settings=method.in_settings,
         hides_neighbours=method.hides_neighbours,
         assumes=tuple(plan.calibration.assumptions),
         leaves=method.leaves,
