@@ -38,8 +38,9 @@ from ..store.errors import BudgetRefused, StoreConflict
 from ..store.specs import TRANSITIONS, BeliefChange, BlockToPublish, Noise, QuerySpec, Registration
 from ..store.store import Store
 from ..transforms.aggregate.memory import newest_of
+from ..transforms.calibrating import density_with_room, loaded
 from ..transforms.formats.paths import SourceFileError
-from ..transforms.plan import Plan, density_with_room, ledger_address, loaded, make_plan, open_ledger
+from ..transforms.plan import Plan, ledger_address, make_plan, open_ledger
 from .commands.fit import model_from_counts, transitions_in
 from .connectors.files import labelled_so_far
 from .errors import CommandError

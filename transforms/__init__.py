@@ -1,6 +1,6 @@
 """Beam transforms: from a source's bytes to rows of record, and rows to a sink.
 
-``private_histograms``, ``beam_yaml``, ``plan``
+``private_histograms``, ``beam_yaml``, ``plan``, ``calibrating``
     the one composite transform, its form for Beam YAML, and the plan of a job: belief, noise, charges
 ``checks``, ``registration``, ``register``
     checks of a query that need no data, and the query put on record, with what settings leave to the readings: the
@@ -25,10 +25,10 @@ from ..schemas.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .aggregate.transitions import EstimateTransitions as EstimateTransitions
+    from .calibrating import model_of as model_of
     from .common.batches import ReadingsError as ReadingsError
     from .plan import Plan as Plan
     from .plan import make_plan as make_plan
-    from .plan import model_of as model_of
     from .private_histograms import Histograms as Histograms
     from .private_histograms import PrivateHistograms as PrivateHistograms
     from .sinks import WriteRows as WriteRows

@@ -31,7 +31,8 @@ from ..schemas.slots import DAY_US, Schedule, format_duration, format_instant, s
 from ..store.address import StoreAddress
 from ..store.errors import QUERY_ADVICE, StoreConflict
 from ..store.specs import Registration
-from .plan import Plan, choose
+from .calibrating import choose
+from .plan import Plan, ledger_at
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -436,9 +437,7 @@ def check_ends(plan: Plan) -> None:
 
 
 def _held(plan: Plan) -> Registration | None:
-    from ..store.store import Store  # noqa: PLC0415 - with SQLAlchemy, which a plan does not need
-
-    with Store(plan.address) as store:
+    with ledger_at(plan.address) as store:
         return store.registered(plan.domain.name, plan.query_name) if store.is_there() else None
 
 

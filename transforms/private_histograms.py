@@ -47,10 +47,11 @@ from .aggregate.release import (
     ReleaseHistograms,
     SumTallies,
 )
+from .calibrating import not_a_model
 from .checks import check_hosts, check_modes, check_plan, check_watermarks
 from .common.batches import ReadingsError, typed
 from .completeness import FromSource
-from .plan import Plan, make_plan, not_a_model
+from .plan import Plan, make_plan
 from .register import DiscoverSchedule, Register, RegisterCounted
 from .registration import Discovered, Registered, sum_tallies
 from .sinks import WriteRows, read_release_rows

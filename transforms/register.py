@@ -31,10 +31,9 @@ from ..schemas.roster import check_number as check_series
 from ..schemas.states import StateSpace
 from ..store.errors import StoreConflict
 from ..store.specs import BeliefChange, DomainSpec, QuerySpec, Registration, RosterVersion
-from ..store.store import Store
 from .aggregate.ledger_access import PatientStore
 from .common.batches import READINGS, counter_name, reading_columns
-from .plan import Plan
+from .plan import Plan, ledger_at
 from .readings.slots import Words
 from .registration import Discovered, Registered, Tally, register, registered, sum_tallies, words_of
 
@@ -65,7 +64,7 @@ class LedgerStep(beam.DoFn):
     def _ledger(self) -> PatientStore:
         """The ledger that the query is on record in, and no other one."""
         if self._opened is None:
-            store = Store(self._plan.address.pinned(self._known().store_id))
+            store = ledger_at(self._plan.address.pinned(self._known().store_id))
             self._opened = PatientStore(store, live=self._live, memory=self._plan.memory)
         return self._opened
 
@@ -108,7 +107,7 @@ class RegisterCounted(beam.DoFn):
             StoreError: the store cannot be used, or another job was first with another content.
         """
         plan = replace(self._plan, address=self._plan.address.pinned(planned.store_id))
-        with Store(plan.address) as store:
+        with ledger_at(plan.address) as store:
             if not tally.get(READINGS) and not self._even_if_empty:
                 held = store.registered(plan.domain.name, plan.query_name)
                 alike = held is not None and _counted_by(held) == _counted_by(planned.now)

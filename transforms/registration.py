@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..schemas.errors import ExitCode, QuiltstreamError
 from ..schemas.readings import RejectReason
@@ -25,9 +26,11 @@ from ..schemas.slots import DAY_US, NoWholeWindowError, Schedule, format_duratio
 from ..store.codec import now_us
 from ..store.errors import QUERY_ADVICE, StoreConflict, Words
 from ..store.specs import Registration, group_by
-from ..store.store import Store
 from .checks import check_number, check_record
-from .plan import Plan
+from .plan import Plan, ledger_at
+
+if TYPE_CHECKING:
+    from ..store.store import Store
 
 LOG = logging.getLogger("quiltstream.registration")
 
@@ -239,7 +242,7 @@ def record_before(plan: Plan) -> Registration | None:
     """
     if plan.roster is None:
         return None
-    with Store(plan.address) as store:
+    with ledger_at(plan.address) as store:
         held = store.registered(plan.domain.name, plan.query_name)
         if held is None or not held.versions:
             return held
@@ -271,7 +274,7 @@ def register(plan: Plan, seen: Discovered | None = None, *, trial: bool = False)
         StoreError: the store cannot be used, or has other content under these names.
     """
     plan = plan.opened()
-    store = Store(plan.address)
+    store = ledger_at(plan.address)
     put = partial(store.register, trial=trial)
     given = plan.schedule.bounded
     held = store.registered(plan.domain.name, plan.query_name)

@@ -14,8 +14,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
-from ..store.store import Store
-from .plan import Plan
+from .plan import Plan, ledger_at
 from .registration import Registered
 from .sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
 from .sources.progress import PartitionState, Restriction
@@ -81,7 +80,7 @@ class ReadClock(ReadPart):
     def initial_restriction(self, element: Registered) -> Restriction:  # pyright: ignore[reportIncompatibleMethodOverride] - another element
         """From the first missing window on."""
         schedule, grid = element.now.query.schedule, self._plan.grid
-        with Store(self._plan.address.pinned(element.store_id)) as store:
+        with ledger_at(self._plan.address.pinned(element.store_id)) as store:
             found = next(store.missing(element.now), None)
         # a window is declared that ends after this instant, so the first missing one is
         begin = schedule.covered.stop if found is None else found[0].stop - 1

@@ -36,7 +36,8 @@ from ...store.errors import BudgetRefused, StoreConflict, StoreError
 from ...store.log import Head
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
-from ...transforms.plan import account_belief, ledger_address, of_bounds
+from ...transforms.calibrating import account_belief, of_bounds
+from ...transforms.plan import ledger_address
 from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, heading, paragraph, plural, print_json, results
 from ..drift import looked_at

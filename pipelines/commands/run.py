@@ -22,9 +22,10 @@ from ...schemas.slots import format_instant
 from ...store.accounts import priced
 from ...store.specs import Registration
 from ...store.store import Store
+from ...transforms.calibrating import model_of
 from ...transforms.checks import STAND_IN_TEXT
 from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
-from ...transforms.plan import Plan, make_plan, model_of, open_ledger
+from ...transforms.plan import Plan, make_plan, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.register import NothingCountsError
 from ...transforms.registration import NoReadingsError, NoWindowError

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from ...schemas.settings.job import Accepted, Settings, read_settings
 from ...schemas.slots import format_instant
-from ...transforms.plan import model_of
+from ...transforms.calibrating import model_of
 from ...transforms.private_histograms import PrivateHistograms
 from ..commands.run import summary_of
 from ..connectors.files import labelled_so_far

@@ -22,9 +22,10 @@ from ...schemas.slots import Schedule, SlotGrid, format_instant, parse_duration
 from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.aggregate.ledger_access import wait_without_end
+from ...transforms.calibrating import model_of
 from ...transforms.completeness import Steps
 from ...transforms.formats.paths import is_local
-from ...transforms.plan import Plan, model_of
+from ...transforms.plan import Plan
 from ...transforms.private_histograms import PrivateHistograms, goes_on
 from ...transforms.readings.slots import words_of
 from ...transforms.registration import record_before, register

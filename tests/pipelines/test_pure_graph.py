@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,13 @@ def test_a_budget_that_is_too_small_is_refused_when_the_job_begins(tmp_path: Pat
     with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
         assert store.queries() == []
     assert not (tmp_path / "releases.parquet").exists()
+
+
+def test_a_graph_over_files_imports_no_database_broker_or_decoder_of_messages() -> None:
+    program = (
+        "import sys\nfrom quiltstream.transforms import PrivateHistograms\n"
+        "import quiltstream.transforms.sources.files\n"
+        "print(sorted({'sqlalchemy', 'duckdb', 'jmespath', 'confluent_kafka', 'paho'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -29,7 +29,7 @@ from quiltstream.privacy.accounting.quilt_account import loss_by_quilts
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.models import Belief, ChainError
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.plan import MECHANISMS, Chosen, choose, density_with_room
+from quiltstream.transforms.calibrating import MECHANISMS, Chosen, choose, density_with_room
 
 from ..depth import examples
 from ..privacy import reference

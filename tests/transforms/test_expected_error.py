@@ -15,6 +15,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Accepted, Settings
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.calibrating import stand_in
 from quiltstream.transforms.checks import (
     HopelessNoise,
     check_belief,
@@ -22,7 +23,7 @@ from quiltstream.transforms.checks import (
     error_shares,
     remedies,
 )
-from quiltstream.transforms.plan import make_plan, stand_in
+from quiltstream.transforms.plan import make_plan
 from quiltstream.transforms.registration import register
 
 from .sources.feed import feed

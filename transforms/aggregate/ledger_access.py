@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...schemas.slots import Window
 from ...store.errors import StoreAway
 from ...store.specs import BlockToPublish, Record, Registration
-from ...store.store import Store
 from .memory import Memory, newest_of
+
+if TYPE_CHECKING:
+    from ...store.store import Store
 
 #: Seconds that a call waits for the ledger.
 WAIT_S = 120.0

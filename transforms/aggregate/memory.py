@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import read_regular, reason, write_whole
@@ -24,10 +24,11 @@ from ...schemas.releases import release_ids
 from ...schemas.slots import SlotGrid, format_instant
 from ...store.address import replaced
 from ...store.errors import StoreAway
-from ...store.log import Head
 from ...store.specs import Record, Registration
-from ...store.store import Store
 from ..formats.paths import everywhere, file_systems, is_elsewhere, is_local
+
+if TYPE_CHECKING:
+    from ...store.store import Store
 
 _MOST_BYTES = 1 << 20
 
@@ -95,6 +96,8 @@ class Memory:
             StoreAway: it cannot be written.
             StoreReplaced: the ledger is another one than is remembered, or an older copy.
         """
+        from ...store.log import Head  # noqa: PLC0415 - with SQLAlchemy, which the caller has
+
         head = store.known_head(domain)
         with self._held():
             now = self.read() or Remembered("", str(store.address))

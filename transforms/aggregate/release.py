@@ -27,7 +27,6 @@ from ...schemas.ledger import LEDGER_SCHEMA
 from ...schemas.releases import LIVE, least_complete
 from ...schemas.slots import Window
 from ...store.codec import NoisyBlock
-from ...store.exports import rows_of
 from ...store.specs import BlockToPublish, Layout, Registration, bins_of, classes_of, layout_of
 from ..common.batches import DUPLICATES, METRICS, ReadingsError
 from ..plan import Plan
@@ -383,6 +382,8 @@ class ReleaseHistograms(LedgerStep):
         yield from self._flush()
 
     def _flush(self) -> Iterator[Any]:
+        from ...store.exports import rows_of  # noqa: PLC0415 - with SQLAlchemy, which a graph is built without
+
         held, self._held = self._held, []
         if not held or self._registration is None:
             return
