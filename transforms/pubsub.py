@@ -27,7 +27,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.readings import RejectReason
-from .common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch
+from .common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch, typed
 from .completeness import Steps
 from .payloads.messages import MessageDecoder, Messages
 from .sinks import Message, MessageFormat, reject_messages, release_messages
@@ -81,11 +81,9 @@ class ReadSubscription(beam.PTransform[Any, Any]):
         )
         decode = beam.ParDo(DecodeMessages(self._name, self._decoder, self._steps))
         decoded: Any = (
-            input_or_inputs
-            | "Messages" >> messages
-            | "Decode" >> decode.with_outputs(REJECTED, main="readings").with_output_types(pa.RecordBatch)
+            input_or_inputs | "Messages" >> messages | "Decode" >> decode.with_outputs(REJECTED, main="readings")
         )
-        return DecodedReadings(decoded.readings, decoded[REJECTED])
+        return DecodedReadings(typed(decoded.readings, pa.RecordBatch), typed(decoded[REJECTED], pa.RecordBatch))
 
 
 class DecodeMessages(beam.DoFn):
@@ -170,7 +168,7 @@ class SendRows(beam.PTransform[Any, Any]):
         from apache_beam.io.gcp.pubsub import WriteToPubSub  # noqa: PLC0415 - slow, and of an extra
 
         encode = partial(_encoded, messages=self._messages, format_=self._format)
-        return input_or_inputs | beam.FlatMap(encode) | WriteToPubSub(self._topic, with_attributes=True)
+        return input_or_inputs | "Encode" >> beam.FlatMap(encode) | WriteToPubSub(self._topic, with_attributes=True)
 
 
 def _encoded(batch: pa.RecordBatch, *, messages: Any, format_: MessageFormat) -> Iterator[PubsubMessage]:

@@ -50,7 +50,9 @@ def test_steps_and_coders_are_those_that_running_jobs_have(
 ) -> None:
     no_cluster(monkeypatch)
     # a folder is for a runner that has it, as Flink may; the graph is built by the same steps
-    monkeypatch.setattr("quiltstream.pipelines.live.job._check_elsewhere", lambda _: None)
+    monkeypatch.setattr("quiltstream.pipelines.live.job.is_local", lambda _: False)
+    # Dataflow alone has Pub/Sub; its own client is not needed for the steps
+    monkeypatch.setattr("quiltstream.pipelines.live.job.check_runner", lambda *_: None)
     brokers, changes = KINDS[kind]
     found = shape_of(graph(tmp_path, brokers, PORTABLE, **changes))
     print("\n".join(found))  # noqa: T201 - to be copied
