@@ -48,8 +48,8 @@ _CANCEL_S, _AWAY_S = 60.0, 20.0
 #: Seconds for a job to turn up whose submission was cut off: the cluster gets it a while after Beam's job server.
 APPEAR_S = 10.0
 
-#: Seconds between two looks, and for an answer.
-_PAUSE_S, _ANSWER_S = 0.3, 8.0
+#: Seconds between two looks, for an answer, and that tasks may take to run first.
+_PAUSE_S, _ANSWER_S, _BEGIN_S = 0.3, 8.0, 60.0
 
 #: Bytes of an answer; a thousand jobs take about half a megabyte.
 _MOST = 16_000_000
@@ -100,6 +100,7 @@ class FlinkJob:
 
     def __init__(self, place: str, name: str, *, leave: bool = False, pool: str | None = None) -> None:
         self.place, self.name, self.leave, self._pool = place, name, leave, pool
+        self._begun, self._ran = time.monotonic(), False
         # the cluster is reached as Beam's job server reaches it, whatever proxy the environment names
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
@@ -128,13 +129,11 @@ class FlinkJob:
                 found, answered = self._mine(lambda one: (str(one["jid"]), str(one["state"]))), True
                 job, state = found[0] if found else (cancelled, "gone")
                 if not found and not cancelled and passed >= appear_s:
-                    return Ended(
-                        over=True, text=f"{self.where} has no job {self.name!r}: if it turns up yet, cancel it there"
-                    )
+                    text = f"{self.where} has no job {self.name!r}: if it turns up yet, cancel it there"
+                    return Ended(over=True, text=text)
                 if state in _OVER or (not found and cancelled):
-                    return Ended(
-                        over=True, text=f"its job {job} in {self.where} is over ({state})", cancelled=bool(cancelled)
-                    )
+                    text = f"its job {job} in {self.where} is over ({state})"
+                    return Ended(over=True, text=text, cancelled=bool(cancelled))
                 trouble = f"it was still {state}"
                 if found and not cancel and state not in _ENDING:
                     text = f"its job {self.name!r} is left in {self.where} ({state}), where nobody watches it any more"
@@ -176,7 +175,8 @@ class FlinkJob:
             if one.code.final:
                 raise CommandError(f"{one.text}. Flink would begin its workers again for ever", one.code)
         still = tasks["total"] - tasks["running"] - tasks["finished"]
-        if not still:
+        self._ran |= not still
+        if not still or (not self._ran and time.monotonic() - self._begun < _BEGIN_S):
             return None
         do_not = f"{still} of {tasks['total']} tasks of the job do not run in {self.where}"
         if not self._read(self._call("GET", "/taskmanagers"), lambda said: len(said["taskmanagers"])):

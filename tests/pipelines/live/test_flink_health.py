@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiltstream.pipelines.errors import CommandError
+from quiltstream.pipelines.live import flink
 from quiltstream.pipelines.live.flink import FlinkJob, check_messages
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.errors import StoreAway, StoreDamaged
@@ -49,11 +50,14 @@ def test_a_job_with_all_tasks_running_or_finished_is_healthy(api: FlinkApi) -> N
 )
 @pytest.mark.parametrize("state", ["RUNNING", "RESTARTING", "CREATED"])
 def test_tasks_that_do_not_run_are_told_with_the_part_that_died(
-    api: FlinkApi, state: str, managers: int, failure: str, said: str
+    api: FlinkApi, monkeypatch: pytest.MonkeyPatch, state: str, managers: int, failure: str, said: str
 ) -> None:
     api.add("load-1", state)
     api.tasks, api.managers, api.failure = STILL, managers, failure
-    found = present(FlinkJob(api.place, "load-1", pool=POOL).trouble())
+    job = FlinkJob(api.place, "load-1", pool=POOL)
+    assert job.trouble() is None  # a usual beginning
+    monkeypatch.setattr(flink, "_BEGIN_S", 0.0)
+    found = present(job.trouble())
     assert found == f"3 of 5 tasks of the job do not run in the Flink cluster at {api.place}: {said}"
 
 
