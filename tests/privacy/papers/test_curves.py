@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -47,17 +46,6 @@ def test_the_binary_closed_form_equals_the_definition_for_any_sign(p, q):
     for slots in range(1, 6):
         least = min(influence_by_definition(matrix, fewer) for fewer in range(1, slots + 1))
         assert curve.at(slots) == pytest.approx(least, rel=1e-7, abs=1e-9)
-
-
-def test_the_printed_closed_form():
-    p, q = 0.9, 0.8
-    rare, factor = 1 / 3, 0.7
-
-    def one(lag):
-        return abs(math.log((rare + factor**lag * (1 - rare)) / (rare - factor**lag * rare)))
-
-    values = [one((b + 1) // 2) + one(math.ceil((b + 1) / 2)) for b in range(1, 9)]
-    assert binary_curve(p, q, size=8).values == pytest.approx(values)
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -57,5 +56,3 @@ def test_the_law_of_a_query_given_a_state() -> None:
     assert table.states_of(0) == (0, 1)
     assert table.values_of(sum) == (0, 1, 2, 2)
     assert table.law_given(table.values_of(sum), record=1, state=1) == ((1, 2), (Fraction(1, 2), Fraction(1, 2)))
-    assert pickle.loads(pickle.dumps(table)) == table
-    assert repr(table) == "JointTable(records=2, size=4)"

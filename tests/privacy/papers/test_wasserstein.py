@@ -113,11 +113,6 @@ def test_the_programme_agrees_with_all_sequences_written_out(data):
     assert found.value == literal_distance(initial, matrix, state, length)
 
 
-def test_independent_slots_need_the_noise_of_one_slot():
-    for matrix in ([[0.3, 0.7]] * 2, [[1 / 3, 2 / 3]] * 2, [[0.2, 0.3, 0.5]] * 3):
-        assert wasserstein_of_count(MarkovChain(matrix), 1, 40).value == 1
-
-
 def test_a_window_of_the_papers_chains_needs_far_less_than_group_privacy():
     both = FiniteClass([MarkovChain(THETA2, [0.9, 0.1]), MarkovChain(THETA1, [1, 0])])
     found = wasserstein_of_count(both, state=1, length=100)
