@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors.kafka import patiently
+from quiltstream.pipelines.connectors.kafka import asked
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.transforms.kafka.client import Cluster
@@ -111,7 +111,7 @@ def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: Ka
     assert not [one for one in pieces_until(reader, lambda _: said in (reader.trouble or "")) if one.batches]
     reader.close()
     with pytest.raises(CommandError, match=said):
-        patiently("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
+        asked("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
 
 
 def test_a_wrong_user_password_is_reported_without_showing_it(
@@ -124,7 +124,7 @@ def test_a_wrong_user_password_is_reported_without_showing_it(
     reader = feed(wrong, topic).reader(0, BEGIN)
     pieces_until(reader, lambda _: said in (reader.trouble or ""))
     with pytest.raises(CommandError, match=said) as told:
-        patiently("sink.kafka", lambda: look_to_write(Topic(wrong, topic)))
+        asked("sink.kafka", lambda: look_to_write(Topic(wrong, topic)))
     assert "hunter2" not in f"{reader.trouble}{told.value}{caplog.text}"
     reader.close()
 
