@@ -172,7 +172,9 @@ def test_beams_options_are_those_of_the_end_to_end_tests() -> None:
 
 def test_the_job_server_is_started_as_the_end_to_end_tests_start_it() -> None:
     words = command_of(services()["job-server"])
-    assert [word for word in words if word.startswith("--add-")] == JAVA
+    assert words[:2] == ["java", "@/opt/beam/job-server.args"]
+    lines = [line for line in text(FLINK / "job-server.args").splitlines() if not line.startswith("#")]
+    assert " ".join(lines).split() == ["-Xmx1g", *JAVA, "-jar", "/opt/beam/flink-job-server.jar"]
     assert {
         "--flink-master",
         "--job-host",
