@@ -103,12 +103,8 @@ class RegistryAccess:
         raise KafkaUnavailableError(f"the schema registry {self.url}: {why}", passing=passing, login=login)
 
 
-#: Seconds before a number without a schema is requested again; twice as long after each time, up to the longest. Were
-#: they constant, a group with more such numbers than a registry answers in that time would never be decoded.
-_AGAIN_S = 30.0
-_LONGEST_S = 3600.0
-
-#: Numbers without a schema that are remembered: many of them must not fill the memory.
+#: Seconds before a number without a schema is requested again, and how many are remembered.
+_AGAIN_S = 60.0
 _MOST_UNKNOWN = 10_000
 
 
@@ -118,29 +114,22 @@ class RegistrySchemas(RegistryAccess):
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
     _known: dict[int, Any] = field(default_factory=dict[int, Any], init=False, repr=False, compare=False)
-    #: Number to when it is requested again, and how long that is after the last request, in seconds.
-    _unknown: dict[int, tuple[float, float]] = field(
-        default_factory=dict[int, tuple[float, float]], init=False, repr=False, compare=False
-    )
+    #: Number to when it is requested again, in seconds.
+    _unknown: dict[int, float] = field(default_factory=dict[int, float], init=False, repr=False, compare=False)
 
     def __call__(self, number: int) -> Any:
         """The writer's schema as plain JSON, the types that it refers to put in."""
         if number in self._known:
             return self._known[number]
-        again_at, pause_s = self._unknown.get(number, (float("-inf"), _AGAIN_S / 2))
-        if self.clock() < again_at:
+        if self.clock() < self._unknown.get(number, float("-inf")):
             raise LookupError("no Avro schema has that number")
         try:
-            schema = self._fetched(number)
+            schema = self._known[number] = self._fetched(number)
         except LookupError:
-            self._unknown.pop(number, None)
             if len(self._unknown) >= _MOST_UNKNOWN:
-                del self._unknown[next(iter(self._unknown))]  # the one whose last request is oldest
-            pause_s = min(2 * pause_s, _LONGEST_S)
-            self._unknown[number] = self.clock() + pause_s, pause_s
+                self._unknown.clear()
+            self._unknown[number] = self.clock() + _AGAIN_S
             raise
-        self._unknown.pop(number, None)
-        self._known[number] = schema
         return schema
 
     def _fetched(self, number: int) -> Any:
