@@ -33,6 +33,7 @@ from ..store.errors import StoreConflict
 from ..store.specs import BeliefChange, DomainSpec, QuerySpec, Registration, RosterVersion
 from .aggregate.ledger_access import PatientStore
 from .common.batches import READINGS, counter_name, reading_columns
+from .completeness import check_version
 from .plan import Plan, ledger_at
 from .readings.slots import Words
 from .registration import Discovered, Registered, Tally, register, registered, sum_tallies, words_of
@@ -231,8 +232,12 @@ class DiscoverSchedule(beam.CombineFn):
         return accumulator
 
 
+#: Of these forms; others get another number.
+VERSION = 1
+
+
 class _JsonCoder(Coder):
-    """A value of one class as compressed JSON: no pickle, which a renamed class would break."""
+    """A version, and a value of one class as compressed JSON: no pickle, which a renamed class would break."""
 
     def to_plain(self, value: Any) -> Any:
         """The value as plain data."""
@@ -244,11 +249,16 @@ class _JsonCoder(Coder):
 
     def encode(self, value: Any) -> bytes:
         """Write a value."""
-        return zlib.compress(json.dumps(self.to_plain(value)).encode())
+        return bytes([VERSION]) + zlib.compress(json.dumps(self.to_plain(value)).encode())
 
     def decode(self, encoded: bytes) -> Any:
-        """Read a value."""
-        return self.from_plain(json.loads(zlib.decompress(encoded)))
+        """Read a value.
+
+        Raises:
+            StateError: it is of another version.
+        """
+        check_version(encoded[0], VERSION)
+        return self.from_plain(json.loads(zlib.decompress(encoded[1:])))
 
     def is_deterministic(self) -> bool:
         """It is."""
@@ -283,8 +293,8 @@ class RegisteredCoder(_JsonCoder):
     """Coder of :class:`Registered`; what was decoded last is remembered, as a side input is decoded for each bundle."""
 
     def decode(self, encoded: bytes) -> Registered:
-        """Read a value."""
-        return _decoded(encoded)
+        """Read a value, as above."""
+        return _decoded(self, encoded)
 
     def to_plain(self, value: Registered) -> Any:
         """Plain data."""
@@ -302,8 +312,8 @@ class RegisteredCoder(_JsonCoder):
 
 
 @lru_cache(maxsize=4)
-def _decoded(encoded: bytes) -> Registered:
-    return RegisteredCoder().from_plain(json.loads(zlib.decompress(encoded)))
+def _decoded(coder: RegisteredCoder, encoded: bytes) -> Registered:
+    return super(RegisteredCoder, coder).decode(encoded)
 
 
 #: Plain fields of a registration.

@@ -20,9 +20,10 @@ from quiltstream.store.specs import Registration
 from quiltstream.store.store import Store
 from quiltstream.transforms import registration
 from quiltstream.transforms.checks import check_ends
+from quiltstream.transforms.completeness import StateError
 from quiltstream.transforms.plan import Plan, make_plan
-from quiltstream.transforms.register import DiscoverSchedule
-from quiltstream.transforms.registration import Discovered, register
+from quiltstream.transforms.register import DiscoveredCoder, DiscoverSchedule, RegisteredCoder
+from quiltstream.transforms.registration import Discovered, Registered, register
 
 HOUR_US = 3_600_000_000
 START = 1_356_998_400_000_000  # 2013-01-01T00:00Z
@@ -315,3 +316,34 @@ def test_series_that_the_settings_declare_shared_are_in_a_roster_from_the_data(t
     }
     held = registered(tmp_path, windows, **other)
     assert held.query.roster.series == ("m1", "m2")
+
+
+def rosters_of(held: Registration) -> tuple[Any, ...]:
+    return held.query.roster, held.versions, held.settling, held.series, held.revision, held.query.schedule
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_workers_are_told_of_a_query_on_record_as_it_is(tmp_path: Path, grouped: bool) -> None:
+    """Without and with a roster that was changed, also as a job knew it that began before."""
+    endless = {"size": "1d", "start": "2013-01-02"}
+    path, group = tmp_path / "roster.csv", {"group_by": "street"} if grouped else {}
+    made: list[Registration] = []
+    for names in ("ab", "bc"):
+        path.write_text("series,street\n" + "".join(f"{name},north\n" for name in names))
+        made.append(register(plan_of(tmp_path, endless, roster=str(path), **group)))
+    before, now = made
+    assert (before.revision, now.revision) == (0, 1)
+    given = Registered("id", now, before)
+    told = RegisteredCoder().decode(RegisteredCoder().encode(given))
+    assert told.store_id == "id"
+    assert told.before is not None
+    for one, other in ((told.now, now), (told.before, before), (told.now.as_begun(told.begun), now.as_begun(before))):
+        assert rosters_of(one) == rosters_of(other)
+        assert (one.domain, one.digest, one.query.digest(one.domain)) == (other.domain, other.digest, other.digest)
+    with pytest.raises(StateError, match="version 9, and this one reads 1: begin anew"):
+        RegisteredCoder().decode(b"\x09")
+
+
+def test_what_readings_say_of_themselves_is_read_as_it_was_written() -> None:
+    for seen in (Discovered(), Discovered((1, 2), {("m", ""): (3, 4), ("m", "x"): (5, 6)}, {"readings": 3})):
+        assert DiscoveredCoder().decode(DiscoveredCoder().encode(seen)) == seen
