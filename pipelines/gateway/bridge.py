@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import select
 import ssl
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -51,11 +52,8 @@ class Bridge:
         filters = ["/".join(levels_of(one)) for one in self._forward.topics]
         # a session still has filters of earlier settings, in which other levels may have been named
         self._known = lru_cache(1 << 14)(lambda topic: any(mqtt.topic_matches_sub(one, topic) for one in filters))
-        self._counts, self._inbox, self._client = (
-            counts,
-            list[mqtt.MQTTMessage](),
-            mqtt.Client(CallbackAPIVersion.VERSION2),
-        )
+        self._counts, self._inbox = counts, list[mqtt.MQTTMessage]()
+        self._client = mqtt.Client(CallbackAPIVersion.VERSION2)
         self._plain, self._accepted, self._due, self._pause, self._wrong = False, False, 0.0, _PAUSE_S, ""
 
     def turn(self) -> None:
@@ -124,7 +122,13 @@ class Bridge:
         for _ in range(_AT_ONCE):
             try:
                 client.loop_read()
-            except (ValueError, LookupError, TypeError, ArithmeticError):  # of a packet, which it would read for ever
+            except (
+                ValueError,
+                LookupError,
+                TypeError,
+                ArithmeticError,
+                struct.error,
+            ):  # it would read that packet for ever
                 sock.close()
                 self._trouble("sent what the MQTT library cannot read", 0x82)
                 return
