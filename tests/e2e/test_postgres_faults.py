@@ -188,7 +188,7 @@ def test_a_session_that_may_only_read_is_found_before_work_starts(postgres_url: 
         with Store(url, create=True) as store:
             store.register(domain(), query())
             store.check_writable(undone=undone)
-        with Store(f"{url}%20-cdefault_transaction_read_only%3Don") as store, pytest.raises(StoreConflict):
+        with Store(f"{url}%20-cdefault_transaction_read_only%3Don") as store, pytest.raises(StoreAway):
             store.check_writable(undone=undone)
 
 
