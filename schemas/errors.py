@@ -77,14 +77,15 @@ class Marked(NamedTuple):
     text: str  # its message
 
 
+#: The name of a class of this package, its message, and the mark of the same class: no other's text is between them.
 _MARKED = re.compile(
-    r"\bquiltstream(?:\.\w+)+: (?P<text>.*?)(?: \[while running '[^']*'\])?\s*\n"
-    r"\[quiltstream (?P<kind>\w+) (?P<code>\d+)\]",
+    r"\bquiltstream(?:\.\w+)*\.(?P<kind>\w+): (?P<text>(?:(?!\bquiltstream(?:\.\w+)+: ).)*?)"
+    r"(?: \[while running '[^']*'\])?\s*\n\[quiltstream (?P=kind) (?P<code>\d+)\]",
     re.DOTALL,
 )
 
 
 def in_text(text: str) -> list[Marked]:
     """The errors of this package in a traceback's text, first to last."""
-    found = (Marked(one["kind"], ExitCode(int(one["code"])), one["text"]) for one in _MARKED.finditer(text))
-    return list(dict.fromkeys(found))
+    found = (one for one in _MARKED.finditer(text) if int(one["code"]) in list(ExitCode))
+    return list(dict.fromkeys(Marked(one["kind"], ExitCode(int(one["code"])), one["text"]) for one in found))

@@ -112,7 +112,7 @@ def handed_on(error: BaseException) -> str:
 def test_an_error_of_the_package_is_found_in_what_a_runner_says(
     error: QuiltstreamError, code: ExitCode, tail: str
 ) -> None:
-    failure = explain(RuntimeError(f"io.Wrapped: secret\n{handed_on(error)}{tail}"))
+    failure = explain(RuntimeError(f"io.Wrapped: quiltstream.errors.LostError: secret\n{handed_on(error)}{tail}"))
     assert (failure.code, failure.text, failure.kind) == (code, str(error), type(error).__name__)
     again = pickle.loads(pickle.dumps(error))
     assert handed_on(again) == handed_on(error)

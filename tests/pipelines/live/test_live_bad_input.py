@@ -104,10 +104,8 @@ def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path)
 
 
 def other_version(one: Job) -> None:
-    with Store(f"sqlite:///{one.ledger}", create=True) as store:
-        store.domains()
     with closing(sqlite3.connect(one.ledger)) as connection, connection:
-        connection.execute("UPDATE quiltstream_version SET version_num = '9999'")
+        connection.execute("UPDATE quiltstream_heads SET version = 9999")
 
 
 def damaged(one: Job) -> None:
