@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..privacy.estimation.drift import Drift, drift_test
-from ..privacy.models.classes import has_quilts
 from ..privacy.models.serialisation import belief_from_dict
 from ..schemas.slots import DAY_US, Schedule, SlotGrid, Window, format_instant
 from ..schemas.states import StateSpace
@@ -178,7 +177,7 @@ def _never(held: Registration) -> str | None:
     if held.query.bins is not None:
         return "not judged: bins are several states each"
     for *_, (_, belief) in held.domain.histories:
-        if not has_quilts(belief_from_dict(belief)):
+        if not belief_from_dict(belief).has_quilts:
             return f"not judged: there is no test for a belief of kind {belief['kind']}"
     return None
 

@@ -22,7 +22,7 @@ from typing import Any, cast, get_args
 from ..privacy.accounting.ledger import Ledger
 from ..privacy.analysis.methods import METHODS, Method
 from ..privacy.models.belief import Belief
-from ..privacy.models.classes import MixingBounds, everywhere, has_quilts, mixing_bounds
+from ..privacy.models.classes import MixingBounds, mixing_bounds
 from ..privacy.models.markov_chain import ChainError
 from ..privacy.models.serialisation import KINDS, belief_from_dict, check_belief
 from ..privacy.quilts.calibration import Calibration
@@ -142,11 +142,11 @@ def account_belief(method: Method, given: Belief, states: int) -> Belief:
         SettingsError: the method needs what the model does not say, or no chain has such bounds.
     """
     if method.reads == "directions":
-        held = everywhere(given)
+        held = given.everywhere
         if held.states is None and held.bounds is not None:
             _check_rare(held.bounds, states)
         return held
-    if not has_quilts(given):
+    if not given.has_quilts:
         raise SettingsError(
             f"privacy.mechanism is {method.name}, which needs quilts or a spectral gap, and the model is of kind "
             f"{given.to_dict()['kind']}, which has none: its chains may change in time, as with the kind of day, and "
@@ -159,7 +159,7 @@ def account_belief(method: Method, given: Belief, states: int) -> Belief:
                 f"privacy.mechanism is {method.name}, which reads the chains themselves, and the model gives bounds "
                 "only: name a model file with a chain (`quiltstream fit` writes one), or use mqm-approx"
             )
-        return everywhere(given)
+        return given.everywhere
     bounds = mixing_bounds(given)
     _check_rare(bounds, states)
     return bounds

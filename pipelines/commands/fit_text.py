@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ...privacy.accounting.habits import PROMISE
 from ...privacy.analysis.methods import METHODS
-from ...privacy.models.classes import has_quilts
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.quilts.calibration import mqm_approx
 from ...schemas.model_file import Model
@@ -39,7 +38,7 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
         said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
-    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts(belief_from_dict(model.belief)):
+    if METHODS[fitted.mechanism].reads != "directions" and not belief_from_dict(model.belief).has_quilts:
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"

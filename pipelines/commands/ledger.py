@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from ...privacy.accounting.charges import Span
 from ...privacy.accounting.theorems import TheoremBound
 from ...privacy.analysis.methods import METHODS
-from ...privacy.models.classes import from_any_start, has_quilts
 from ...privacy.models.markov_chain import ChainError
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import is_file, is_folder, write_whole
@@ -502,7 +501,7 @@ _WITHOUT = {"dobrushin-bounds": "a contraction class", "periodic-chain": "a chai
 def _check_alone(belief: dict[str, object], path: Path) -> None:
     """Refuse a belief that may join the others but not follow them."""
     try:
-        from_any_start(belief_from_dict(belief))
+        belief_from_dict(belief).from_any_start()
     except ChainError:
         kind = str(belief["kind"])
         raise CommandError(
@@ -526,7 +525,7 @@ def _like(held: Sequence[Registration], model: Model, path: Path) -> dict[str, o
     try:
         given = belief_from_dict(model.read_as(method.reads))
         given.check_interval(domain.grid["interval_us"])
-        lacking = not has_quilts(given) if method.reads == "bounds" else not given.members
+        lacking = not given.has_quilts if method.reads == "bounds" else not given.members
         if method.reads != "directions" and lacking:
             kind = str(given.to_dict()["kind"])
             rests = _WITHOUT.get(kind, _RESTS["bounds"] if given.bounds is not None else kind)

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.belief import Belief
-from ..models.classes import from_any_start
 from ..models.couplings import FloatArray
 from ..models.memory import Remembering
 from ..models.serialisation import check_belief
@@ -51,7 +50,9 @@ class History:
         """Take the beliefs in order, each with the slot from which on it holds (None for the first)."""
         self.segments = tuple((start, check_belief(belief)) for start, belief in segments)
         self.changes = tuple(start for start, _ in segments if start is not None)
-        self.beliefs = tuple(belief if start is None else from_any_start(belief) for start, belief in self.segments)
+        self.beliefs = tuple(
+            belief if start is None else check_belief(belief.from_any_start()) for start, belief in self.segments
+        )
         self.members = tuple(members_of(belief) for belief in self.beliefs)
         # the kernel out of a change is new, and the kernel back from the next slot
         self.cuts = frozenset(slot for change in self.changes for slot in (change, change + 1))

@@ -32,7 +32,6 @@ from fractions import Fraction
 
 from ..models.belief import Belief, ChainError
 from ..models.certificates import Certificate, calibrated, certificate_at, kept, on_grid
-from ..models.classes import everywhere
 from ..models.directions import Direction, NotContracting, Pair
 from ..models.memory import remembered
 from ..models.serialisation import check_belief
@@ -89,7 +88,7 @@ def forms_of(belief: Belief) -> tuple[tuple[Pair, ...], ...]:
     if belief.states == 1:  # nothing is secret
         return ()
     try:
-        exact = everywhere(belief).pairs
+        exact = belief.everywhere.pairs
     except (ChainError, NotContracting):
         return ()
 

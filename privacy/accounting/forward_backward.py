@@ -18,7 +18,6 @@ import numpy as np
 
 from ..models.belief import Belief, ChainError
 from ..models.certificates import below_on_grid
-from ..models.classes import everywhere
 from ..models.directions import NotContracting, Pair
 from ..models.markov_chain import MarkovChain
 from ..models.memory import remembered
@@ -119,7 +118,7 @@ def grid_density(belief: Belief, epsilon: float) -> float:
         # made for this target: what is computed below is at most as sharp
         return carried
     if not (forms := forms_of(belief)):
-        return endless(everywhere(belief), epsilon).density  # the reason why there are none
+        return endless(belief.everywhere, epsilon).density  # the reason why there are none
     if epsilon >= 3 and certified_loss(belief, 3.0) * (1 + ACCURACY) <= epsilon:
         return max(3.0, carried)
     found = carried

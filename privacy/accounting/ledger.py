@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...schemas.errors import ArgumentError
 from ..models.belief import Belief, ChainError
-from ..models.classes import has_start
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss, as_list, instance, positive, rounded_up
 from .account import Book, History, Worst
@@ -52,7 +51,7 @@ class Ledger:
         self._budget = None if budget is None else positive("budget", budget, "give the most that may be lost, or None")
         self._start = None if start is None else a_slot("start", start, "give the slot at which the chain begins")
         belief = check_belief(belief)
-        if self._start is not None and not has_start(belief):
+        if self._start is not None and not belief.has_start:
             raise ArgumentError(
                 f"start is {start}, but the belief holds at every slot: leave start out, it is for a chain with initial"
             )

@@ -44,7 +44,6 @@ import numpy.typing as npt
 
 from ..models.belief import Belief, ChainError
 from ..models.certificates import calibrated, of_kernel, on_grid
-from ..models.classes import everywhere
 from ..models.couplings import Couplings, FloatArray
 from ..models.directions import Direction, NotContracting
 from ..models.kernels import Kernel, ratios_of
@@ -518,7 +517,7 @@ def members_of(belief: Belief) -> tuple[tuple[Side, Side], ...]:
     """Both sides of each member of a belief, with a start that is true in every slot."""
     if belief.states == 1:  # nothing is secret
         return ()
-    everyone = everywhere(belief)
+    everyone = belief.everywhere
     tables = sided_influence(everyone)
     numbers = np.array([number for number, _, _ in tables.pairs], dtype=np.intp)
     found: list[tuple[Side, Side]] = []

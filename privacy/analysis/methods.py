@@ -22,7 +22,6 @@ from typing import Any, Literal
 from ...schemas.errors import ArgumentError
 from ..accounting.forward_backward import forward_backward
 from ..models.belief import Belief
-from ..models.classes import everywhere, starts_stationary
 from ..models.markov_chain import ChainError
 from ..quilts.calibration import Calibration, mqm_approx, mqm_exact, pairwise
 from ..quilts.influence import Quilt
@@ -72,8 +71,8 @@ class Method:
             TypeError: The belief is none that the method reads, or a number is of another type.
             ValueError: The method has no noise for it, or a number is out of range.
         """
-        held = everywhere(belief)
-        if length is None or self.reads != "chains" or starts_stationary(held):
+        held = belief.everywhere
+        if length is None or self.reads != "chains" or held.starts_stationary:
             return self.calibrate(held, epsilon, length)
         whole = replace(
             group_dp(None, epsilon, length),

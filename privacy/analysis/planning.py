@@ -44,7 +44,7 @@ from ..accounting.lower_bounds import least_loss
 from ..accounting.schedules import Schedule
 from ..mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from ..models.belief import Belief
-from ..models.classes import everywhere, mixing_bounds
+from ..models.classes import mixing_bounds
 from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.calibration import Calibration
@@ -392,7 +392,7 @@ def _account(belief: Belief, method: Method) -> Belief:
     if method.reads == "bounds":
         with suppress(ChainError):  # noise that reads nothing of the belief
             return mixing_bounds(belief)
-    return everywhere(belief)
+    return belief.everywhere
 
 
 def _row(belief: Belief, purpose: Purpose, method: Method) -> tuple[MechanismUtility, Plan]:
@@ -439,7 +439,7 @@ def _several(given: Iterable[Any], one: Any) -> tuple[Any, ...]:
 
 def per_window(belief: Belief, purpose: Purpose) -> PerWindow:
     """What the purpose's windows tell whose noise is calibrated to single readings, by the ledger under a belief."""
-    ledger = Ledger(everywhere(belief))
+    ledger = Ledger(belief.everywhere)
     schedule = purpose.schedule(purpose.epsilon)
     # of windows that overlap, those that adjoin are a part
     least = [least_loss(chain, schedule.epsilon_dp) for chain in belief.witnesses]

@@ -72,7 +72,7 @@ from numpy.typing import NDArray
 from ...schemas.errors import ArgumentError
 from ..mechanisms.discrete_laplace import DiscreteLaplace
 from ..models.belief import Belief
-from ..models.classes import mixing_bounds, starts_stationary
+from ..models.classes import mixing_bounds
 from ..models.markov_chain import ChainError, FloatArray
 from ..models.serialisation import check_belief
 from ..validation import a_slot, as_array, number, whole
@@ -246,7 +246,7 @@ def _believed(belief: Belief, states: int, before: int) -> tuple[FloatArray, Flo
     _same_states(chains[0].states, states)
     shares = np.array([chain.stationary for chain in chains])
     low, high, rho = shares.min(axis=0), shares.max(axis=0), max(chain.rho for chain in chains)
-    return low, high, rho, 0.0 if starts_stationary(belief) else _excess(float(low.min()), rho, before)
+    return low, high, rho, 0.0 if belief.starts_stationary else _excess(float(low.min()), rho, before)
 
 
 def _excess(pi_min: float, rho: float, before: int) -> float:

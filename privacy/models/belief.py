@@ -145,6 +145,44 @@ class Belief(Remembering, ABC):
         return None
 
     @property
+    def has_quilts(self) -> bool:
+        """Whether the belief names chains, or bounds on pi_min and the gap."""
+        return bool(self.members) or self.bounds is not None
+
+    @property
+    def starts_stationary(self) -> bool:
+        """Whether every chain of the belief is named and starts in its stationary distribution."""
+        return bool(self.members) and not self.any_start and not self.has_start
+
+    @property
+    def has_start(self) -> bool:
+        """Whether some chain of the belief has a fixed initial distribution, which is true of one slot only."""
+        return not self.any_start and any(chain.initial is not None for chain in self.members)
+
+    @cached_property
+    def everywhere(self) -> Belief:
+        """The belief with a start that is true in every slot: a fixed one is replaced by any."""
+        return self.from_any_start() if self.has_start else self
+
+    def from_any_start(self) -> Belief:
+        """The same chains with any initial distribution: what is known from a change of belief on.
+
+        Raises:
+            ChainError: The class names no chains, and rests on the marginals of its series.
+        """
+        if self.any_start:
+            return self
+        if not self.members:
+            raise ChainError(
+                f"a {type(self).__name__} rests on the marginals of its series, which are not known where the belief "
+                "changes: switch to a chain, a list of chains or MixingBounds, let this belief join for the whole "
+                "history, or begin a new domain"
+            )
+        from .classes import AnyInitial  # noqa: PLC0415 - a belief itself
+
+        return AnyInitial(chain.transition for chain in self.members)
+
+    @property
     def witnesses(self) -> tuple[MarkovChain, ...]:
         """Stationary chains of the class: it loses at least what they lose; () where none is known.
 

@@ -24,7 +24,6 @@ from .belief import Belief, ChainError
 from .couplings import FloatArray
 from .directions import STEPS, AnyStart, MixingCurve, Pair
 from .markov_chain import MarkovChain, chains_of, check_chain
-from .memory import remembered
 
 GapKind = Literal["unknown", "multiplicative", "reversible"]
 
@@ -392,45 +391,6 @@ def mixing_bounds(belief: Belief) -> MixingBounds:
 def check_mixing_bounds(bounds: object) -> None:
     """Refuse what is no mixing bounds by a TypeError."""
     instance("bounds", bounds, MixingBounds, advice="see mixing_bounds, which makes them of a belief")
-
-
-def has_quilts(belief: Belief) -> bool:
-    """Whether a belief names chains, or bounds on pi_min and the gap."""
-    return bool(belief.members) or belief.bounds is not None
-
-
-def starts_stationary(belief: Belief) -> bool:
-    """Whether every chain of a belief is named and starts in its stationary distribution."""
-    return bool(belief.members) and not belief.any_start and all(chain.initial is None for chain in belief.members)
-
-
-def has_start(belief: Belief) -> bool:
-    """Whether some chain of a belief has a fixed initial distribution, which is true of one slot only."""
-    return not belief.any_start and any(chain.initial is not None for chain in belief.members)
-
-
-@remembered
-def everywhere(belief: Belief) -> Belief:
-    """The belief with a start that is true in every slot: a fixed one is replaced by any."""
-    return from_any_start(belief) if has_start(belief) else belief
-
-
-@remembered
-def from_any_start(belief: Belief) -> Belief:
-    """The same chains with any initial distribution: what is known from a change of belief on.
-
-    Raises:
-        ChainError: The class names no chains, and rests on the marginals of its series.
-    """
-    if belief.any_start:
-        return belief
-    if not belief.members:
-        raise ChainError(
-            f"a {type(belief).__name__} rests on the marginals of its series, which are not known where the belief "
-            "changes: switch to a chain, a list of chains or MixingBounds, let this belief join for the whole history, "
-            "or begin a new domain"
-        )
-    return AnyInitial(chain.transition for chain in belief.members)
 
 
 def stated_chains(belief: Belief, what: str) -> tuple[MarkovChain, ...]:

@@ -35,7 +35,7 @@ import numpy as np
 
 from ..models.belief import Belief
 from ..models.certificates import Certificate
-from ..models.classes import MixingBounds, check_mixing_bounds, mixing_bounds, starts_stationary
+from ..models.classes import MixingBounds, check_mixing_bounds, mixing_bounds
 from ..models.markov_chain import ChainError, MarkovChain
 from ..models.serialisation import check_belief
 from ..validation import a_slot, accepted_loss
@@ -275,7 +275,7 @@ def mqm_approx(belief: Belief, epsilon: float, length: int | None = None, *, bou
             "or shorter windows"
         )
     right = closed_form(bounds, np.arange(1, lags + 1), bound)
-    once = bound == "spectral" and starts_stationary(belief)
+    once = bound == "spectral" and belief.starts_stationary
     left = right if once else 2 * right
     notes = (
         f"pi_min at least {bounds.pi_min:.6g} and gap ({bounds.kind}) at least {bounds.gap:.6g}, "
@@ -395,7 +395,7 @@ def _states(pair: int, states: int) -> tuple[int, int]:
 
 
 def _assumptions(belief: Belief, length: int | None, decision: Decision, *, literal: bool) -> tuple[str, ...]:
-    stationary = starts_stationary(belief)
+    stationary = belief.starts_stationary
     unnamed = belief.any_start or (length is None and not stationary)
     start = "any initial" if unnamed else "its stationary" if stationary else "its given initial"
     where = "" if length is None or stationary else " at the first slot of the window"

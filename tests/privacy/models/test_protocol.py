@@ -19,7 +19,7 @@ from quiltstream.privacy import (
 )
 from quiltstream.privacy.accounting import endless
 from quiltstream.privacy.models import Belief, ChainError, belief_from_dict, certify
-from quiltstream.privacy.models.classes import everywhere, from_any_start, has_quilts, mixing_bounds
+from quiltstream.privacy.models.classes import mixing_bounds
 from quiltstream.privacy.models.serialisation import KINDS
 
 SLOW, FAST = MarkovChain([[0.9, 0.1], [0.4, 0.6]]), MarkovChain([[0.7, 0.3], [0.2, 0.8]])
@@ -61,7 +61,7 @@ class TestEveryBelief:
         assert 0 < ledger.charge(0, 48, 0.02).loss_after <= ledger.event_loss(4)
 
     def test_its_bounds_are_those_of_quilts(self, belief: Belief) -> None:
-        if has_quilts(belief):
+        if belief.has_quilts:
             assert 0 < mixing_bounds(belief).gap <= 2
         else:
             with pytest.raises(ChainError, match="bounds neither the rarest state nor a spectral gap"):
@@ -74,12 +74,12 @@ class TestEveryBelief:
             assert all((chain.stationary <= high + 1e-12).all() for chain in belief.members)
 
     def test_an_unknown_start_is_replaced_by_any_start_or_refused(self, belief: Belief) -> None:
-        assert everywhere(belief) == belief
+        assert belief.everywhere == belief
         if belief.members or belief.any_start:
-            assert from_any_start(belief).any_start
+            assert belief.from_any_start().any_start
         else:
             with pytest.raises(ChainError, match=f"{type(belief).__name__} rests on the marginals"):
-                from_any_start(belief)
+                belief.from_any_start()
 
 
 def test_every_belief_kind_is_tested() -> None:
@@ -88,8 +88,8 @@ def test_every_belief_kind_is_tested() -> None:
 
 def test_a_fixed_start_is_replaced_by_any() -> None:
     start = MarkovChain(SLOW.transition, [1.0, 0.0])
-    assert everywhere(start) == AnyInitial([SLOW.transition])
-    assert everywhere(FiniteClass([start, FAST])) == AnyInitial([SLOW.transition, FAST.transition])
+    assert start.everywhere == AnyInitial([SLOW.transition])
+    assert FiniteClass([start, FAST]).everywhere == AnyInitial([SLOW.transition, FAST.transition])
 
 
 @pytest.mark.parametrize(
