@@ -105,11 +105,6 @@ class Run:
     stop: int
     density: float
 
-    @property
-    def length(self) -> int:
-        """Number of slots."""
-        return self.stop - self.start
-
 
 @dataclass(frozen=True, eq=False)
 class Density:

@@ -26,13 +26,9 @@ class Ledger:
     """An account of the loss of one belief, or of several that follow each other or are held side by side.
 
     The loss is a function of the density alone: the same charges in any order give the same float. It does not fall
-    when a charge is added, but for what proofs leave (``docs/mathematics.md``). Two charges may cost more
-    together than the sum of what each costs alone.
-    Several threads may use one ledger: the ledgers of a process work one at a time.
-
-    Beliefs: a chain with a fixed initial distribution is priced by what holds at every slot for every initial
-        distribution, so that no slot need be named; a class by its worst member. Windows lie anywhere on the integer
-        line.
+    when a charge is added, but for what proofs leave (``docs/mathematics.md``). Two charges may cost more together than
+    the sum of what each costs alone. A chain with a fixed initial distribution is priced by what holds at every slot
+    for every start, a class by its worst member. Several threads may use one ledger.
     """
 
     @one_at_a_time
@@ -157,9 +153,7 @@ class Ledger:
 
     @one_at_a_time
     def add_belief(self, belief: Belief) -> float:
-        """Add another belief for all slots: everything charged so far is repriced under it, too.
-
-        The loss is the largest of both from now on.
+        """Add another belief for all slots: all charges are repriced, and the loss is the largest of both.
 
         Returns:
             The loss.
@@ -174,9 +168,7 @@ class Ledger:
 
     @one_at_a_time
     def switch(self, slot: int, belief: Belief) -> float:
-        """Declare that the transitions out of a public slot, and all later ones, follow another belief.
-
-        From that slot on nothing rests on a stationary start.
+        """Let the transitions out of a public slot, and all later ones, follow another belief, from any start.
 
         Returns:
             The loss.
@@ -270,8 +262,7 @@ class Ledger:
         Where the belief changes, it is lowered until the stream stays within epsilon at the change, too.
 
         Raises:
-            ChainError: If neither the forward-backward account nor a quilt has a bound, as for a chain that does not
-                mix; or if none is found at a change of belief.
+            ChainError: If there is no bound, as for a chain that does not mix, or none at a change of belief.
         """
         epsilon = accepted_loss(epsilon)
         found = min(
@@ -312,16 +303,12 @@ class Ledger:
     def admitted_prefix(self, schedule: Schedule, reserved: Sequence[Schedule] = ()) -> int | None:
         """The slot up to which windows of a schedule fit into the budget, with what is charged and what is reserved.
 
-        The windows admitted are the first so many, found by bisection, since the loss grows with their number.
-
         Args:
             schedule: The schedule asked for.
-            reserved: Schedules promised before. A window of theirs that is charged already must not be reserved, too:
-                it would count twice.
+            reserved: Schedules promised before, without windows that are charged already, which would count twice.
 
         Returns:
-            None if all windows fit; else the end of the last window that does, and the start of the schedule if none
-            does.
+            None if all windows fit; else the end of the last that does, the start of the schedule if none does.
 
         Raises:
             ValueError: If a schedule begins before the chain.
@@ -385,10 +372,8 @@ class Ledger:
         if (known != wanted and None not in (known, wanted)) or (
             1 in {known, wanted} and {known, wanted, *listed} != {1}
         ):
-            raise ArgumentError(
-                f"the belief has {_states(wanted)}, but the account is about {_states(known)}: fit both over the same "
-                "bins"
-            )
+            one, other = ("any number of states" if k is None else f"{k} state{'s'[: k != 1]}" for k in (wanted, known))
+            raise ArgumentError(f"the belief has {one}, but the account is about {other}: fit both over the same bins")
 
 
 def _triples(charges: Iterable[Span]) -> list[Span]:
@@ -400,10 +385,6 @@ def _triples(charges: Iterable[Span]) -> list[Span]:
         if values != 3:
             raise TypeError(f"charges[{place}] has {values} values, but must be {triple}")
     return found
-
-
-def _states(number: int | None) -> str:
-    return "any number of states" if number is None else "1 state" if number == 1 else f"{number} states"
 
 
 def _rule_of(worst: Worst) -> str:

@@ -25,8 +25,6 @@ from the certificate of its largest density, as change anything. Nothing has to 
 their sums are exact and F_t is a function of the densities ahead, whatever the runs it was computed by. So the order of
 charges leaves no trace. In a run of one density tails stop to change after finitely many slots: where a state maps to
 itself, that is the rest of the run. A number of 450 or more is infinite: no budget allows it.
-
-:mod:`.account` has the runs of a line from both sides.
 """
 
 from __future__ import annotations
@@ -86,8 +84,8 @@ class State:
 
     def below(self, other: State) -> bool:
         """Whether nothing is above another state."""
-        pairs = (self.matrix, other.matrix), (self.tops, other.tops), (self.densities, other.densities)
-        return all(bool((one <= two).all()) for one, two in pairs)
+        rest = (self.tops <= other.tops).all() and (self.densities <= other.densities).all()
+        return bool((self.matrix <= other.matrix).all() and rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,9 +400,8 @@ class Course:
         return (self._phase - place * self._side.step) % self._side.period
 
     def _matrix(self, place: int) -> FloatArray:
-        if place < 0:
-            return self._state.matrix
-        return self._side.own(self._tails[place], self._density, self._phase_of(place))
+        own = self._side.own
+        return self._state.matrix if place < 0 else own(self._tails[place], self._density, self._phase_of(place))
 
     def _follow(self) -> None:
         """As many slots as no block ends within."""
@@ -454,9 +451,7 @@ class Course:
     def _rest(self) -> None:
         """Whether all further slots are like the last ones: a state like them maps to itself."""
         side, period, done = self._side, self._side.period, self._done
-        last = np.zeros((period, *side.shape))
-        for place in range(done - period, done):
-            last[self._phase_of(place)] = self._tails[place]
+        last = self._largest(period)
         if done - self._since < self._most + period:
             window = self._window()
             rises = bool((window.tops <= last.max() + self._density).all())
@@ -475,13 +470,17 @@ class Course:
 
         Tails of blocks of several lengths may go round in circles, one rounding wide, and never come to rest.
         """
-        side, period, done = self._side, self._side.period, self._done
-        last = np.zeros((period, *side.shape))
-        for place in range(done - max(self._most, period), done):
+        last = self._largest(max(self._most, self._side.period))
+        if (self._side.mapped(last, self._density, self._held) <= last).all():
+            self._far = last
+
+    def _largest(self, slots: int) -> FloatArray:
+        """The largest of the last tails by phase."""
+        last = np.zeros((self._side.period, *self._side.shape))
+        for place in range(self._done - slots, self._done):
             phase = self._phase_of(place)
             last[phase] = np.maximum(last[phase], self._tails[place])
-        if (side.mapped(last, self._density, self._held) <= last).all():
-            self._far = last
+        return last
 
     def _further(self, length: int) -> FloatArray:
         """What bounds the tails of all slots behind those that were followed, by phase, or one for all."""
@@ -503,12 +502,9 @@ def changed(states: Sequence[State], side: Side, slot: int) -> State:
     top = max(float(one.tops[-1]) for one in states)
     tops, densities = np.zeros(side.longest), np.zeros(side.longest)
     tops[-1], densities[-1] = top, _TOP / 2
-    alike = {one.matrix.shape for one in states} == {side.shape}
-    matrix = (
-        np.max([one.matrix for one in states], axis=0)
-        if alike
-        else side.own(np.zeros(side.shape), top, slot % side.period)
-    )
+    matrix = side.own(np.zeros(side.shape), top, slot % side.period)
+    if {one.matrix.shape for one in states} == {side.shape}:
+        matrix = np.max([one.matrix for one in states], axis=0)
     return State(np.asarray(matrix), tops, densities)
 
 

@@ -60,9 +60,8 @@ class Certificate:
     @property
     def loss(self) -> float:
         """Epsilon that everything together costs at most, rounded up."""
-        return math.nextafter(largest_between(self.forward + self.backward), math.inf) - math.nextafter(
-            self.density, 0.0
-        )
+        largest = float(_between_states(self.forward + self.backward).max())
+        return math.nextafter(largest, math.inf) - math.nextafter(self.density, 0.0)
 
     def at(self, density: float) -> Certificate:
         """The certificate at a density, at most its own: the same matrices less the difference, off the diagonals.
@@ -110,8 +109,9 @@ def certify(pair: Pair, certificate: Certificate) -> bool:
             return False
         if matrix.ndim and np.diagonal(matrix, axis1=-2, axis2=-1).any():
             return False
+        sizes = (len(kernel.places), kernel.states) if (kernel := direction.kernel) else (0, 0)
         try:
-            found = _read(direction, proof)
+            found = Couplings.from_text(proof, *sizes) if isinstance(proof, str) else proof
         except ValueError:  # no couplings, or of other pairs
             return False
         if not (certificate.density > 0 and direction.holds(matrix, certificate.density, found)):
@@ -119,19 +119,7 @@ def certify(pair: Pair, certificate: Certificate) -> bool:
     return True
 
 
-def _read(direction: Direction, proof: Proof) -> Couplings | None:
-    if not isinstance(proof, str):
-        return proof
-    kernel = direction.kernel
-    return Couplings.from_text(proof, *((len(kernel.places), kernel.states) if kernel else (0, 0)))
-
-
-def largest_between(total: FloatArray) -> float:
-    """The largest entry of a matrix between two different states, or the one number."""
-    return float(between_states(total).max())
-
-
-def between_states(total: FloatArray) -> FloatArray:
+def _between_states(total: FloatArray) -> FloatArray:
     """A matrix with -inf on its diagonals; one number as it is."""
     found = np.array(total)
     if found.ndim:
@@ -149,21 +137,23 @@ def _walked(
 ) -> tuple[float, list[tuple[FloatArray, Couplings | None]]] | None:
     """A density, with matrices that couplings prove at it; None where the linearised maps lead to none."""
     # gaps of the couplings, and by how much a matrix is raised, as a share of the density, until couplings prove it
-    gaps, excesses = [1e-4, 1e-7, 1e-9], (3e-8,) * 5 + (1e-6,) * 3 + (2e-5,) * 2
-    for turn, excess in enumerate(excesses):
-        if not max(float(matrix.max(initial=0.0)) for matrix in matrices) < 100:  # far above any budget
+    gaps, excesses = [1e-4, 1e-7, 1e-9], [2e-5, 1e-6, 3e-8]
+    for turn in range(14):
+        if not excesses or not max(float(matrix.max(initial=0.0)) for matrix in matrices) < 100:  # far above any budget
             return None
         try:
             lines = [one.approach(matrix, gaps[turn]) for one, matrix in zip(directions, matrices, strict=True)]
-            raised = aim(lines, excess)
-            matrices = [line.at(raised)[0] for line in lines]
+            raised = aim(lines, excesses[-1])
+            before, matrices = matrices, [line.at(raised)[0] for line in lines]
         except NotContracting:
             return None
-        found = raised / (1 + excess) if density is None else density
+        found = raised / (1 + excesses[-1]) if density is None else density
         gaps.append(min(1e-9, 1e-8 * found))
         told = zip(directions, matrices, lines, strict=True)
         if turn > 1 and all(one.holds(matrix, found, line.couplings) for one, matrix, line in told):
             return found, [(matrix, line.couplings) for matrix, line in zip(matrices, lines, strict=True)]
+        if all(np.abs(one - two).max() <= 1e-10 * one.max() for one, two in zip(matrices, before, strict=True)):
+            excesses.pop()  # it has settled, and what the couplings lack is rounding
     return None
 
 
@@ -240,7 +230,7 @@ def calibrated(pair: Pair, epsilon: float) -> Certificate:
             "the class has no bound at any density: its chains need not forget where they were; use a class that mixes "
             "faster, or group privacy"
         )
-    start = epsilon / (largest_between(orders[0] + orders[1]) - 1.0)
+    start = epsilon / (float(_between_states(orders[0] + orders[1]).max()) - 1.0)
 
     def aim(lines: Sequence[Linear], excess: float) -> float:
         # the matrices are those of this density, and the loss is counted at one that is a share less
@@ -267,7 +257,7 @@ def _root(lines: Sequence[Linear], aim: float, density: float) -> float:
             high = density
             density = (low + high) / 2
             continue
-        total = between_states(forward + backward)
+        total = _between_states(forward + backward)
         place = total.argmax()
         loss = float(total.ravel()[place]) - density
         if loss <= aim:
