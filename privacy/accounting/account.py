@@ -33,7 +33,6 @@ from .recursion import USELESS, Side, State, Tails, changed, members_of
 
 IntArray = npt.NDArray[np.intp]
 
-
 Swept: TypeAlias = tuple[Tails, ...]
 """Tails of a run, by member."""
 
@@ -100,10 +99,7 @@ class Worst:
 
 
 class Account:
-    """What a line loses in one history; a value.
-
-    A charge is swept from its last slot back and from its first slot on, until a run leaves what it has left before.
-    """
+    """What a line loses in one history; a charge is swept from both its ends until a run leaves what it left before."""
 
     def __init__(
         self,

@@ -9,10 +9,9 @@ those with any start. Of a finite class every series may follow another member; 
 >>> round(1 / found.density, 3)
 3.024
 
-*One float for each state of an account.* Densities are rounded up to 13 binary digits, by at most 1 in 4096, and a
-number is computed for the rounded one alone. So the same releases in any order, and a sum of densities that stays below
-one that was calibrated, have the same float; between neighbours on the grid the loss rises by far more than rounding,
-so it never falls as the density rises.
+*One float for each state of an account.* A number is computed for densities that are rounded up to 13 binary digits
+alone. So the same releases in any order, and a sum of densities that stays below one that was calibrated, have the same
+float; between neighbours on the grid the loss rises by far more than rounding, so it never falls as the density rises.
 
 *Many states.* Kernels with more than 12 states are replaced by the total variation of their powers, a larger class,
 because the exact map takes seconds there and a charge must not wait for it; `endless` calibrates those exactly, and
@@ -73,9 +72,8 @@ def endless(belief: Belief, epsilon: float) -> Endless:
 
 
 @remembered
-def calibrated_by(belief: Belief, pairs: tuple[Pair, ...], epsilon: float) -> tuple[Certificate, ...]:
+def calibrated_by(_: Belief, pairs: tuple[Pair, ...], epsilon: float) -> tuple[Certificate, ...]:
     """By member, its directions or larger classes of them; kept with the belief."""
-    del belief
     return tuple(calibrated(pair, epsilon) for pair in pairs)
 
 
@@ -103,8 +101,7 @@ def forms_of(belief: Belief) -> tuple[tuple[Pair, ...], ...]:
 def constant_loss(belief: Belief, density: float) -> float:
     """Epsilon that releases cost at most whose density is nowhere above this one, rounded up.
 
-    By certificates, or by quilts where they prove less. A fixed start is priced for every start. Infinite
-    where no bound was found.
+    By certificates, or by quilts where they prove less. Of a fixed start for every start; infinite without a bound.
     """
     if density <= 0:
         return 0.0

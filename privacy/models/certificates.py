@@ -80,7 +80,7 @@ class Certificate:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two certificates equal: by the shape too, as the same numbers in another one are others."""
+        """What makes two certificates equal, their shapes too."""
         return self.density, *((one.shape, one.tobytes()) for one in (self.forward, self.backward)), self.couplings
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,8 +149,10 @@ def _walked(
             return None
         found = raised / (1 + excesses[-1]) if density is None else density
         gaps.append(min(1e-9, 1e-8 * found))
+        if turn < 2:
+            continue
         told = zip(directions, matrices, lines, strict=True)
-        if turn > 1 and all(one.holds(matrix, found, line.couplings) for one, matrix, line in told):
+        if all(one.holds(matrix, found, line.couplings) for one, matrix, line in told):
             return found, [(matrix, line.couplings) for matrix, line in zip(matrices, lines, strict=True)]
         if all(np.abs(one - two).max() <= 1e-10 * one.max() for one, two in zip(matrices, before, strict=True)):
             excesses.pop()  # it has settled, and what the couplings lack is rounding
@@ -179,7 +181,6 @@ def proven(direction: Direction, density: float) -> tuple[FloatArray, Couplings 
     """
     if (kernel := direction.kernel) is not None:
         return of_kernel(kernel, density)
-    # what the map of another processor ends in may be the next float
     return direction.approach(np.zeros(()), 0.0).at(density * (1 + 3e-8))[0], None
 
 
@@ -289,8 +290,7 @@ def kept(pair: Pair, found: Certificate, epsilon: float) -> Certificate:
     return made
 
 
-#: Binary digits of a density on the grid: a number is computed for a density that is rounded up to these, so that the
-#: same releases in any order, and a sum of densities that stays below one that was calibrated, have the same float.
+#: Binary digits of a density on the grid.
 _DIGITS = 13
 
 

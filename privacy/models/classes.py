@@ -338,14 +338,6 @@ class BinaryInterval(Belief):
         """Those of the worst members, from any start."""
         return self.worst.directions()
 
-    def contains(self, chain: MarkovChain) -> bool:
-        """Whether a chain lies in the class; its initial distribution does not matter."""
-        check_chain("chain", chain)
-        if chain.states != self.states:
-            return False
-        first, second = float(chain.transition[0, 0]), float(chain.transition[1, 1])
-        return self.stay_0[0] <= first <= self.stay_0[1] and self.stay_1[0] <= second <= self.stay_1[1]
-
     @property
     def bounds(self) -> MixingBounds:
         """The least pi_min and the least gap of all members, which are reversible.

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import (
     AnyInitial,
-    BinaryInterval,
     FiniteClass,
     Ledger,
     MarkovChain,
@@ -36,15 +35,6 @@ BOUNDS = MixingBounds(0.2, 0.75)
 
 def truth(start, matrix, charges):
     return reference.true_loss(start, matrix, LENGTH[len(matrix)], charges)
-
-
-@settings(max_examples=examples(20))
-@given(windows(8), st.floats(0.05, 0.5), st.floats(0.5, 0.95), st.floats(0, 1), st.floats(0, 1))
-def test_the_ledger_bounds_the_loss_of_every_chain_of_an_interval(charges, low, high, first, second):
-    belief = BinaryInterval((low, high), (0.3, 0.9))
-    stay, other = low + first * (high - low), 0.3 + second * 0.6
-    matrix = np.array([[stay, 1 - stay], [1 - other, other]])
-    assert truth(MarkovChain(matrix).stationary, matrix, charges) - TINY <= Ledger(belief).loss_of(charges)
 
 
 @settings(max_examples=examples(40))
