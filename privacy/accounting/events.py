@@ -31,7 +31,6 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +39,11 @@ from ..models.belief import Belief
 from ..models.certificates import on_grid
 from ..models.memory import remembered
 from ..validation import float_above
+from .account import Account, Book
 from .certificates import certificates_at
 from .charges import ZERO, Density, outward
 from .schedules import Schedule, largest, separated
-
-if TYPE_CHECKING:
-    from .account import Account, History
+from .streams import priced
 
 
 @remembered
@@ -63,37 +61,33 @@ def around(belief: Belief, density: float) -> float:
     return math.nextafter(max(sides, default=math.inf), math.inf)
 
 
-def event_losses(
-    found: Sequence[tuple[History, tuple[Account, ...] | None]],
-    density: Density,
-    schedules: Sequence[Schedule],
-    alone: float,
-) -> Callable[[int], float]:
-    """The loss of an event as a function of its slots; what does not depend on them is computed once.
-
-    Args:
-        found: Each history with its accounts of density and schedules together; None where no bound was found.
-        density: What is charged.
-        schedules: What is priced on top.
-        alone: The loss of one slot.
-    """
+def event_losses(book: Book, schedules: Sequence[Schedule]) -> Callable[[int], float]:
+    """What an event loses by a book and schedules, as a function of its slots; the rest is computed once."""
+    found, density = priced(book, tuple(schedules)), book.density
     top, most_of = largest(density, schedules), _densest(density, schedules)
     beside = [
         (math.inf if history.changes else around(history.beliefs[0], on_grid(top)), _beside(accounts))
-        for history, accounts in found
+        for history, accounts in zip(book.histories, found.accounts, strict=True)
         if not history.is_idle and top
     ]
-    most = mass_of(density, schedules) if beside else 0.0
+    most = _mass(density, schedules) if beside else 0.0
 
     def loss_of(slots: int) -> float:
         if slots == 1:
-            return alone
+            return found.loss
         within, of_all = float_above(most_of(slots)), slots * float_above(top)
         each = max((min(of_all + one, within + other) for one, other in beside), default=0.0)
         # the sum of all density is rounded, and must not come out below the loss of a slot
-        return max(alone, min(outward(each), most))
+        return max(found.loss, min(outward(each), most))
 
     return loss_of
+
+
+def longest_event(book: Book, schedules: Sequence[Schedule], epsilon: float) -> int | None:
+    """How many slots an event may have to lose at most epsilon; None where any number does."""
+    if all(history.is_idle for history in book.histories) or _mass(book.density, schedules) <= epsilon:
+        return None
+    return last_within(event_losses(book, schedules), epsilon, 0, None)
 
 
 def last_within(loss_of: Callable[[int], float], limit: float, low: int, high: int | None) -> int:
@@ -112,7 +106,7 @@ def last_within(loss_of: Callable[[int], float], limit: float, low: int, high: i
     return low
 
 
-def mass_of(density: Density, schedules: Sequence[Schedule]) -> float:
+def _mass(density: Density, schedules: Sequence[Schedule]) -> float:
     """The sum of all density, charged and scheduled: group privacy."""
     return outward(sum((schedule.mass for schedule in schedules), float(density.mass)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...schemas.errors import ArgumentError
 from ..models.belief import Belief, ChainError
@@ -12,7 +12,7 @@ from ..validation import a_slot, accepted_loss, as_list, instance, positive, rou
 from .account import Book, History, Worst
 from .certificates import constant_loss
 from .charges import BudgetExceeded, Charge, Density, Run, Span
-from .events import event_losses, last_within, mass_of
+from .events import event_losses, last_within, longest_event
 from .forward_backward import stream_density
 from .one_at_a_time import one_at_a_time
 from .schedules import Schedule
@@ -219,7 +219,7 @@ class Ledger:
             ValueError: If slots is below 1, or a schedule begins before the chain.
         """
         slots = a_slot("slots", slots, "give the length of the event in slots", least=1)
-        return self._event_losses(self._all_started(schedules))(slots)
+        return event_losses(self._book, self._all_started(schedules))(slots)
 
     @one_at_a_time
     def longest_event(self, epsilon: float, schedules: Iterable[Schedule] = ()) -> int | None:
@@ -232,16 +232,7 @@ class Ledger:
             ValueError: If epsilon is not finite and above 0, or a schedule begins before the chain.
         """
         epsilon = positive("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        listed = self._all_started(schedules)
-        idle = all(history.is_idle for history in self._book.histories)
-        if idle or mass_of(self._book.density, listed) <= epsilon:
-            return None
-        return last_within(self._event_losses(listed), epsilon, 0, None)
-
-    def _event_losses(self, schedules: Sequence[Schedule]) -> Callable[[int], float]:
-        found = priced(self._book, tuple(schedules))
-        accounts = tuple(zip(self._book.histories, found.accounts, strict=True))
-        return event_losses(accounts, self._book.density, schedules, found.loss)
+        return longest_event(self._book, self._all_started(schedules), epsilon)
 
     @one_at_a_time
     def ceiling(self, density: float) -> float:

@@ -128,14 +128,16 @@ def _between_states(total: FloatArray) -> FloatArray:
     return found
 
 
-Aim: TypeAlias = Callable[[Sequence[Linear], float], float]
-"""The density of a matrix that is to be proved for a share less, from the maps around the last one."""
-
-
 def _walked(
-    directions: Sequence[Direction], aim: Aim, matrices: Sequence[FloatArray], density: float | None = None
+    directions: Sequence[Direction],
+    aim: Callable[[Sequence[Linear], float], float],
+    matrices: Sequence[FloatArray],
+    density: float | None = None,
 ) -> tuple[float, list[tuple[FloatArray, Couplings | None]]] | None:
-    """A density, with matrices that couplings prove at it; None where the linearised maps lead to none."""
+    """A density, with matrices that couplings prove at it; None where the linearised maps lead to none.
+
+    The aim is the density of a matrix that is to be proved for a share less, from the maps around the last one.
+    """
     # gaps of the couplings, and by how much a matrix is raised, as a share of the density, until couplings prove it
     gaps, excesses = [1e-4, 1e-7, 1e-9], [2e-5, 1e-6, 3e-8]
     for turn in range(14):
@@ -154,8 +156,9 @@ def _walked(
         told = zip(directions, matrices, lines, strict=True)
         if all(one.holds(matrix, found, line.couplings) for one, matrix, line in told):
             return found, [(matrix, line.couplings) for matrix, line in zip(matrices, lines, strict=True)]
-        if all(np.abs(one - two).max() <= 1e-10 * one.max() for one, two in zip(matrices, before, strict=True)):
-            excesses.pop()  # it has settled, and what the couplings lack is rounding
+        still = (np.abs(one - two).max() <= 1e-10 * one.max() for one, two in zip(matrices, before, strict=True))
+        if turn in (7, 9, 11) or all(still):
+            excesses.pop()  # it has settled, but for couplings that are as good as each other
     return None
 
 
