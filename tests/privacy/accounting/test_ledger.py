@@ -159,7 +159,7 @@ def test_a_refused_charge_changes_nothing_and_reports_the_account(belief):
     assert (error.spent, error.budget, error.remaining) == (ledger.loss, 1.2, 1.2 - ledger.loss)
     assert error.spent + error.asked == pytest.approx(wanted, rel=1e-15)
     for number in (error.spent, error.asked, error.remaining, error.budget):
-        assert repr(number) in str(error)
+        assert f"{number:.9g}" in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert ledger.charge(300, 600, density).loss_after <= 1.2
@@ -169,7 +169,7 @@ def test_a_ledger_already_above_its_budget_refuses_even_a_free_charge():
     ledger = Ledger(BOUNDS, budget=0.5)
     assert ledger.replay([(0, 500, 0.06)]) > 0.5
     assert ledger.remaining == 0
-    with pytest.raises(BudgetExceeded, match=r"0\.0 remains"):
+    with pytest.raises(BudgetExceeded, match=r" 0 remains"):
         ledger.charge(10_000, 10_001, 1e-9)
 
 
