@@ -87,7 +87,7 @@ def test_a_label_outside_the_categories_is_shown_nowhere(tmp_path: Path, other: 
     rejected = (tmp_path / "rejects.csv").read_text(encoding="utf-8")
     assert ("unknown-label,readings.csv" in rejected.replace(str(tmp_path) + "/", "")) == (other is None)
     for command in ("check", "run"):
-        words = ("check", "--json") if command == "check" else ("run", "--dry-run")
+        words = ("check", "--json") if command == "check" else ("run", "--dry-run", "--all")
         asked = call(*words, made.settings)
         assert STRANGE not in asked.out + asked.err
         if command == "run":
