@@ -6,7 +6,6 @@ No text of a runner is shown: it may quote data. Known symptoms have names of ou
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from ...store.errors import StoreReplaced
 from ..connectors.job_io import Output, SinkError, output_of
@@ -28,35 +27,24 @@ def ended(state: str) -> CommandError:
     return CommandError(text, ExitCode.FAILURE)
 
 
-def _unfit() -> CommandError:
-    return CommandError(
-        "the cluster cannot take up the state that --savepoint_path names: it is not there, or a job with another "
-        "graph has written it (parallelism, source, sink, rejects, or a version differs). Set these back, or run it "
-        "without --savepoint_path: it reads the source again and publishes what is missing"
-    )
-
-
-#: What runners say, and what it means.
-_KNOWN = (
-    (re.compile(r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED"), partial(ended, "CANCELLED")),
-    (re.compile(r"Failed to rollback to checkpoint/savepoint|Cannot find checkpoint or savepoint file"), _unfit),
-    (re.compile(r"panic in stage\.Execute"), partial(lost, "Prism's panic in stage.Execute")),
-    (re.compile(r"panic in ElementManager\.Bundles"), partial(lost, "Prism's panic in ElementManager.Bundles")),
-    (re.compile(r"OutOfMemoryError"), partial(lost, "the runner ran out of memory")),
-    (
-        re.compile(r"TaskManager with id|Heartbeat of TaskManager|RemoteTransportException|TaskManagerLost"),
-        partial(lost, "a TaskManager was lost"),
-    ),
-    (re.compile(r"NoResourceAvailableException"), partial(lost, "no slot was free for the job")),
-    (
-        re.compile(r"StatusCode\.UNAVAILABLE|status = UNAVAILABLE|io exception"),
-        partial(lost, "a connection of the runner was cut"),
-    ),
-    (
-        re.compile(r"\bdata channel\b|\bcontrol channel\b|SDK harness (?:disconnected|crashed)"),
-        partial(lost, "a worker was lost"),
-    ),
+_NEEDS_ANOTHER = (
+    "the cluster cannot take up the state that --savepoint_path names: it is not there, or a job with another graph "
+    "has written it (parallelism, source, sink, rejects, or a version differs). Set these back, or run it without "
+    "--savepoint_path: it reads the source again and publishes what is missing"
 )
+
+#: What runners say of what is lost, which another try may not lose.
+_LOST = {
+    r"panic in stage\.Execute": "Prism's panic in stage.Execute",
+    r"panic in ElementManager\.Bundles": "Prism's panic in ElementManager.Bundles",
+    r"OutOfMemoryError": "the runner ran out of memory",
+    r"TaskManager with id|Heartbeat of TaskManager|RemoteTransportException|TaskManagerLost": "a TaskManager was lost",
+    r"NoResourceAvailableException": "no slot was free for the job",
+    r"StatusCode\.UNAVAILABLE|status = UNAVAILABLE|io exception": "a connection of the runner was cut",
+    r"\bdata channel\b|\bcontrol channel\b|SDK harness (?:disconnected|crashed)": "a worker was lost",
+}
+_CANCELLED = r"JobCancell?ationException|Job was cancell?ed|in state CANCELLED"
+_UNFIT = r"Failed to rollback to checkpoint/savepoint|Cannot find checkpoint or savepoint file"
 
 
 def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> CommandError:
@@ -73,12 +61,21 @@ def failure_of(error: BaseException, outputs: tuple[Output, ...] = ()) -> Comman
         return CommandError(failure.text, failure.code)
     if output is not None:
         return SinkError(output, error, f"{output.kept}: {output.mend(error)}; what is missing is written then")
-    known = next((found() for pattern, found in _KNOWN if pattern.search(str(error))), None)
-    if known is None and is_away(error):
-        known = lost("the server that takes jobs does not answer")
+    return _of_runner(error, str(error))
+
+
+def _of_runner(error: BaseException, said: str) -> CommandError:
+    """What an error means that is none of ours."""
+    if re.search(_CANCELLED, said):
+        return ended("CANCELLED")
+    if re.search(_UNFIT, said):
+        return CommandError(_NEEDS_ANOTHER)
+    symptom = next((words for pattern, words in _LOST.items() if re.search(pattern, said)), None)
+    if symptom is not None or is_away(error):
+        return lost(symptom or "the server that takes jobs does not answer")
     step, kind = failed_step(error)
     where = f" in the step {step!r} of the pipeline" if step else ""
-    return known or CommandError(
+    return CommandError(
         f"the job failed on its runner: {kind}{where} (the runner's own text may quote data and is not shown; --debug "
         f"shows it, to be kept inside the trust boundary); {AGAIN}",
         ExitCode.FAILURE,
