@@ -83,7 +83,7 @@ READING: Mapping[str, Any] = {
     "fetch.error.backoff.ms": 100,
     "queued.min.messages": 100_000,
     # what waits, an answer as it unpacks (zstd makes 32,000 bytes of one) and what is decoded are 256 MB at most. A
-    # broker gives one batch at least, whatever its size; small answers cost nothing where it is near
+    # broker gives one batch at least, whatever its size; small answers cost little where it is near
     "queued.max.messages.kbytes": 32_768,
     "fetch.max.bytes": 2_048,
     "fetch.message.max.bytes": 2_048,
