@@ -376,8 +376,6 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2
     """
-    if live and every and not dry_run:
-        raise click.UsageError("--all: a live run says what it did when it ends; --json has every number of it")
     if live and not dry_run:
         runs_until_stopped()
     from ..schemas.settings.job import Accepted
@@ -390,7 +388,7 @@ def run(
     elif live:
         from .live.command import run_live
 
-        code = run_live(settings, beam_options, **given, accepted=accepted)
+        code = run_live(settings, beam_options, **given, every=every, accepted=accepted)
     else:
         from .commands.run import run_file
 

@@ -36,6 +36,7 @@ def run_live(
     beam_options: Sequence[str],
     *,
     as_json: bool,
+    every: bool = False,
     history_lost: bool = False,
     accepted: Accepted = Accepted(),  # noqa: B008 - a frozen value
 ) -> int:
@@ -53,7 +54,7 @@ def run_live(
             settings, emptied = with_ledger(settings, history_lost=history_lost)
             word = replace(word, emptied=emptied)
             histograms = PrivateHistograms.of(estimated_plan(settings, estimate, way, word))
-        return run_to_end(settings, histograms, beam_options, health, as_json=as_json, word=word)
+        return run_to_end(settings, histograms, beam_options, health, as_json=as_json, every=every, word=word)
 
 
 def run_to_end(
@@ -63,6 +64,7 @@ def run_to_end(
     health: Health,
     *,
     as_json: bool = False,
+    every: bool = False,
     word: Word = Word(),  # noqa: B008 - a frozen value
     look_s: float | None = None,
 ) -> int:
@@ -81,7 +83,7 @@ def run_to_end(
     if as_json:
         _print_line(console, {"at": _now(), "kind": "summary", **summary.to_dict()})
     else:
-        summary.show(console)
+        summary.show(console, every=every)
     return summary.code
 
 

@@ -31,7 +31,7 @@ def test_a_live_run_publishes_the_schedule_and_prints_the_batch_summary(
 ) -> None:
     monkeypatch.setattr(command, "PrivateHistograms", TrueHistograms)
     one = made(tmp_path)
-    done = run(one).ended(0)
+    done = run(one, "--all").ended(0, "What this rests on")
     assert published(one) == true_counts(readings(6), days=5)
     assert done.said("on record until 2024-03-06T00:00:00Z; loss 0.5547")
     assert done.said("5 newly on record, 0 on record before, of 5")
