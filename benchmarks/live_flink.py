@@ -126,7 +126,7 @@ def hand_over(load: Load, folder: Path, ledger: str, options: list[str]) -> None
     if load.element_wise:
         options = [option for option in options if not option.startswith("--max_bundle_size=")]
     pipeline = Pipeline(options=PipelineOptions(options))
-    histograms = PrivateHistograms(live.settings_of(load, folder, ledger))
+    histograms = PrivateHistograms(live.settings_of(load, folder, ledger)).register()
     steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
     pace = PollingPolicy(ORIGIN_US, poll_s=1.0, end_us=end, steps=steps, stay_s=10.0, rest_s=1.1)
     decoded = pipeline | "Read" >> ReadLive(Noted(load, str(folder)), pace)

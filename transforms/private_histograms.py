@@ -53,7 +53,7 @@ from .common.batches import ReadingsError, typed
 from .completeness import FromSource
 from .plan import Plan, make_plan
 from .register import DiscoverSchedule, Register, RegisterCounted
-from .registration import Discovered, Registered, sum_tallies
+from .registration import Discovered, Registered, registered, sum_tallies
 from .sinks import WriteRows, read_release_rows
 from .sources.reader import followed
 from .sources.reading_rows import batched
@@ -232,6 +232,15 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         made._registered = registered  # noqa: SLF001 - likewise
         return made
 
+    def register(self) -> PrivateHistograms:
+        """The same transform over readings that never end, with its query on record now.
+
+        For a graph that runs at once on Flink, whose steps cannot wait until the query is put on record.
+        """
+        plan = self._plan.opened()
+        check_plan(plan, live=True)
+        return self.in_ledger(plan.address, registered=registered(plan, live=True).now)
+
     def by_the_watermark(self, lost_us: int | None = None) -> PrivateHistograms:
         """The same transform, for a source that declares no window.
 
@@ -271,23 +280,21 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             raise ReadingsError(_NEVER_COMPLETE)
         if not live or by_watermark:
             readings = batched(readings, plan.domain.reading, plan.space, grouped=grouped, words=plan.words)
-        check_hosts(runner, plan.address)
-        check_modes(pipeline.options)
-        check_plan(plan, live=live)
+        known = self._registered
+        _check_runner(plan, pipeline, live=live, waits=known is None)
         if by_watermark:
             check_watermarks(plan, runner)
-        seed, seen = pipeline | "Seed" >> beam.Impulse(), None
-        begin: Any = seed
+        seed = pipeline | "Seed" >> beam.Impulse()
+        begin, seen = seed, None
         if not live and not (plan.resolved and plan.schedule.bounded):
             discover = DiscoverSchedule(
                 plan.most_series, grouped=grouped, roster=plan.roster, space=plan.space, words=plan.words
             )
             begin = readings | "Survey" >> beam.CombineGlobally(discover).with_output_types(Discovered)
             seen = AsSingleton(begin)
-        first = Register(plan, live=live, goes_on=goes_on(pipeline.options))
-        known = self._registered
         if known is None:
-            made: Any = begin | "Register" >> beam.ParDo(first).with_output_types(Registered)
+            first = beam.ParDo(Register(plan, live=live, goes_on=goes_on(pipeline.options)))
+            made: Any = begin | "Register" >> first.with_output_types(Registered)
             record: Any = AsSingleton(made)
         else:
             record = Registered(plan.address.store_id or "", known, self._before)
@@ -318,10 +325,26 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         return Histograms(*(typed(one, pa.RecordBatch) for one in outputs))
 
 
+#: Runners that may be Flink's.
+_CANNOT_WAIT = frozenset({"FlinkRunner", "PortableRunner"})
+
 _NEVER_COMPLETE = (
     "readings are of a source that never ends and declares no window complete, so no window would ever be published: "
     "use PrivateHistograms(..., by_watermark=True), which goes by the watermark of the source"
 )
+
+
+def _check_runner(plan: Plan, pipeline: beam.Pipeline, *, live: bool, waits: bool) -> None:
+    """Refuse what a plan cannot be run with, and a plan that cannot be run by itself."""
+    runner = type(pipeline.runner).__name__
+    check_hosts(runner, plan.address)
+    check_modes(pipeline.options)
+    check_plan(plan, live=live)
+    if live and waits and runner in _CANNOT_WAIT:
+        raise SettingsError(
+            f"runner: steps of {runner} cannot wait until the query is put on record (Flink with Beam 2.62): use "
+            "PrivateHistograms(...).register(), which does so before the graph is built"
+        )
 
 
 def _one_collection(given: Any) -> Any:

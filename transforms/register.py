@@ -2,10 +2,14 @@
 
 A graph opens no ledger. Its first step does, of one element, and every step that uses the ledger waits for the answer,
 a side input of the global window: no worker charges before it, and all count by the same rosters. A side input, and no
-look of each worker, because a roster may change while workers start, and then two of them would count one window by
-two rosters. The step is idempotent: a bundle that runs again, or a template, finds the same record. The side input is
-ready before the first reading, and holds no watermark afterwards (tried on FnApiRunner, Prism and Flink). It ends
-fusion on Flink, so a command that has registered already gives the graph the answer.
+registration by each worker: the roster may change while workers start, two of them would count one window by two
+rosters, and one that comes late would put the old roster on record once more. The step is idempotent: a bundle that
+runs again, or a template, finds the same record. The side input is ready before the first reading, and holds no
+watermark afterwards (tried on FnApiRunner and Prism).
+
+Flink with Beam 2.62 fails at each checkpoint while readings wait for a side input (``[B cannot be cast to
+WindowedValue``). There the query is put on record before the graph is built, which has the answer then: a command does
+so, and :meth:`.PrivateHistograms.register`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
@@ -19,6 +20,7 @@ from quiltstream.pipelines.connectors.files import write_releases
 from quiltstream.pipelines.connectors.live import live_sinks, live_source
 from quiltstream.pipelines.live.job import pace_of
 from quiltstream.pipelines.runners import read_source
+from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.store.errors import BudgetRefused
 from quiltstream.store.store import Store
@@ -96,6 +98,20 @@ def test_building_a_graph_writes_nothing_and_asks_nobody(
     monkeypatch.setattr(socket.socket, "connect", refuse)
     built(settings, kind, tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_runner_whose_steps_cannot_wait_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, windows=ENDLESS)
+    pipeline = beam.Pipeline(runner=FlinkRunner(), options=PipelineOptions([]))
+    rows: Any = pipeline | beam.Create([{}]).with_output_types(dict[str, Any])
+    rows.is_bounded = False
+    away = settings.changed({"ledger": AWAY})
+    with pytest.raises(SettingsError, match=r"use PrivateHistograms\(\.\.\.\)\.register\(\)"):
+        _ = rows | PrivateHistograms(away)
+    registered = PrivateHistograms(settings).register()
+    with Store(f"sqlite:///{tmp_path / 'ledger.db'}") as store:
+        assert store.queries() == [("streets", "daily")]
+    assert registered.plan.address.store_id
 
 
 def template(folder: Path, **changes: Any) -> beam.Pipeline:
