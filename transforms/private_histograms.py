@@ -28,7 +28,6 @@ import pyarrow as pa
 from apache_beam import typehints
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import AsSingleton, PCollection, PValue
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import GlobalWindows
 
 from ..schemas.model_file import Model
@@ -189,6 +188,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             pandas, and else an Arrow table.
         """
         elements: list[Any] = readings if isinstance(readings, list) else [readings]
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner  # noqa: PLC0415 - a graph needs none
+
         with TemporaryDirectory() as folder:
             path = f"{folder}/rows.parquet"
             with _holding(elements) as name, beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
