@@ -72,11 +72,7 @@ class Quilts:
 
 @remembered
 def quilts_of(belief: Belief) -> Quilts:
-    """The quilts of a belief; under mixing bounds those of Lemma 4.8.
-
-    Of the pairs without those that another one is nowhere below: each cost is a minimum over ends of a mass plus the
-    influence, so that they decide nothing.
-    """
+    """The quilts of a belief, under mixing bounds those of Lemma 4.8, of pairs that no other one is nowhere below."""
     tables = sided_influence(belief)
     both, lags = np.concatenate([tables.left, tables.right], axis=1), tables.reach
     picked = np.unique(np.geomspace(1, max(lags, 1), min(24, lags)).astype(np.intp)) - 1
@@ -185,10 +181,7 @@ def worst_by_quilts(belief: Belief, charges: Iterable[Span]) -> WorstQuilt:
 
 
 def loss_by_quilts(belief: Belief, schedules: Sequence[Schedule]) -> float:
-    """What schedules, endless ones included, lose together; epsilon, rounded outward.
-
-    An endless schedule is followed until what a slot sees repeats, and one period stands for all that come.
-    """
+    """What schedules lose together, rounded outward; an endless one is followed until what a slot sees repeats."""
     quilts, (line, begin, period) = quilts_of(belief), extended(Density(), schedules)
     if begin is None:
         return _worst(quilts, line).loss
