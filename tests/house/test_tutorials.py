@@ -52,7 +52,7 @@ def test_one_meter_is_published_by_a_belief_of_the_package(tmp_path: Path, monke
     page = (ROOT / "docs/tutorials/one-meter.md").read_text(encoding="utf-8")
     run_page("one-meter", page, tmp_path)
     (row,) = pq.read_table(tmp_path / "house-releases.parquet").to_pylist()
-    assert (row["total"], sum(row["counts"]), row["half_width_95"]) == (549, 549, 113)
+    assert (row["total"], sum(row["counts"]), row["half_width_95"]) == (549, 549, 74)
     assert f"within {row['half_width_95']}. This file has gaps: {row['total']} of them" in page
     assert "<svg " in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -64,7 +64,7 @@ def test_a_model_of_other_states_or_slots_is_refused():
 
 
 def test_the_line_of_a_row_has_no_name_of_a_file():
-    for name in ("s20.yaml", "Jane Doe.CSV.gz", "Jane Doe.csv.bz2", "Jane Doe.zip", "/home/jane", "homes\\Jane Doe"):
+    for name in ("s20.yaml", "Jane Doe.CSV.gz", "Jane Doe.csv.bz2", "Jane Doe.zip", "/data/jane", "homes\\Jane Doe"):
         assert Provenance("counts", source=name).text == "counts"
     assert Provenance("counts", source="a history in csv").text == "counts; a history in csv"
     assert Provenance("counts", source="London households, 2013").text == "counts; London households, 2013"
