@@ -20,7 +20,7 @@ PICTURE = FOLDER / "london-feeder-2013.svg"
 def draw() -> tuple[str, str]:
     """The picture and what it shows in words, both by the code of the report."""
     (feeder,) = series_in(released_rows([FOLDER / "london-feeder-2013.parquet"]))
-    drawn = course(feeder, "UTC")
+    drawn = course(feeder)
     return drawn.file(), f"{drawn.title}. {drawn.words}"
 
 
