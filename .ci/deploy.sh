@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with the tools that read them: hadolint, docker compose, Google's and Kubernetes' schemas,
-# the definitions of Flink's operator, Terraform's grammar, systemd, Helm, Prometheus' own checker, pip's resolution of what the images
+# Terraform's grammar, systemd, Helm, Prometheus' own checker, pip's resolution of what the images
 # install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
@@ -15,11 +15,6 @@ unset PYTHONPATH VIRTUAL_ENV
 LIST=.ci/deploy-tools.txt
 UPPER=.ci/constraints-beam-2.77.txt
 VENV=$CACHE/deploy-$(cat "$LIST" "$UPPER" .ci/deploy.sh | sha256sum | cut -c 1-16)
-
-# The oldest operator that the guide names.
-OPERATOR_VERSION=1.10.0
-OPERATOR=$CACHE/flink-operator-$OPERATOR_VERSION
-OPERATOR_API=$OPERATOR/flink-kubernetes-operator-api-$OPERATOR_VERSION.jar
 
 HELM_VERSION=3.16.4
 HELM=$CACHE/helm-$HELM_VERSION
@@ -47,18 +42,6 @@ install_systemd_analyze() {
   [ "$(id -u)" = 0 ] || root=(sudo -n)
   "${root[@]}" apt-get update -q
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends systemd
-}
-
-# The jar of the operator's API brings its definitions for Kubernetes along.
-fetch_operator_api() {
-  command -v mvn >/dev/null || { echo "the operator's API needs mvn: install Maven 3.6 or newer, and a Java 17" >&2; exit 1; }
-  local folder
-  folder=$(mktemp -d "$CACHE/.operator-XXXXXX")
-  mvn --batch-mode --quiet -Dstyle.color=never --no-transfer-progress "-Dmaven.repo.local=$CACHE/maven" \
-    org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy "-DoutputDirectory=$folder" \
-    "-Dartifact=org.apache.flink:flink-kubernetes-operator-api:$OPERATOR_VERSION"
-  rm -rf "$OPERATOR"
-  mv "$folder" "$OPERATOR"
 }
 
 # Compiled from its Go module, as Prism is; Go's own caches are of use only if a build breaks off.
@@ -123,7 +106,6 @@ fi
 resolve_images
 install_systemd_analyze
 .ci/servers.sh kafka mosquitto
-[ -e "$OPERATOR_API" ] || fetch_operator_api
 [ -z "$helm" ] || wait "$helm"
-PATH=$HELM:$PATH QUILTSTREAM_TESTS=night QUILTSTREAM_REQUIRE_TOOLS=1 QUILTSTREAM_FLINK_OPERATOR_API=$OPERATOR_API \
+PATH=$HELM:$PATH QUILTSTREAM_TESTS=night QUILTSTREAM_REQUIRE_TOOLS=1 \
   "$VENV/bin/pytest" -m "" tests/deploy

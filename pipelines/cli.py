@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from .click_types import COUNT, COUNTS, DURATION, DURATIONS, ENDS, NUMBERS, PATH, SHARE
-from .commands import Group, leave_at_exit, runs_until_stopped
+from .commands import Group, leave_at_exit
 
 if TYPE_CHECKING:
     from .commands.show import Format
@@ -376,8 +376,6 @@ def run(
       quiltstream run --live settings.yaml
       quiltstream run settings.yaml -- --direct_num_workers=2
     """
-    if live and not dry_run:
-        runs_until_stopped()
     from ..schemas.settings.job import Accepted
 
     accepted = Accepted(given.pop("accept_noise"), given.pop("accept_stand_in"), given.pop("accept_cover"))
@@ -413,8 +411,6 @@ def gateway(settings: Path, *, check: bool) -> None:
       quiltstream gateway --check gateway.yaml
       quiltstream gateway gateway.yaml
     """
-    if not check:
-        runs_until_stopped()
     from .gateway import run as gateways
 
     if check:

@@ -32,7 +32,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -326,22 +326,15 @@ def _children(others: frozenset[int] = frozenset()) -> list[int]:
     return found
 
 
-_UNTIL_STOPPED = "quiltstream.until-stopped"
-
-
-def runs_until_stopped() -> None:
-    """Note that the command goes on until it is stopped: a stop is then its usual end, whenever it comes."""
-    click.get_current_context().find_root().meta[_UNTIL_STOPPED] = True
+def code_of(stops: Sequence[int]) -> ExitCode:
+    """What a command ends with that signals stopped, by the first of them."""
+    return ExitCode.TERMINATED if stops and stops[0] != signal.SIGINT else ExitCode.STOPPED
 
 
 def _end_stopped() -> NoReturn:
     with suppress(OSError):  # its terminal may be closed
         click.echo(STOPPED, err=True)
-    context = click.get_current_context(silent=True)
-    if context is not None and context.find_root().meta.get(_UNTIL_STOPPED):
-        raise click.exceptions.Exit(ExitCode.OK)
-    terminated = STOP_SIGNALS[:1] in ([signal.SIGTERM], [signal.SIGHUP])
-    raise click.exceptions.Exit(ExitCode.TERMINATED if terminated else ExitCode.STOPPED)
+    raise click.exceptions.Exit(code_of(STOP_SIGNALS))
 
 
 class Group(click.Group):

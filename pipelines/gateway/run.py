@@ -16,9 +16,9 @@ from typing import Any
 
 from ...schemas.settings.gateway import GatewaySettings, KafkaTarget
 from ...schemas.settings.secrets import located, resolved
-from ..commands import settled, stop_signals
+from ..commands import code_of, settled, stop_signals
 from ..console import facts, results
-from ..errors import CommandError, ExitCode
+from ..errors import CommandError
 from ..metrics_page import serve_metrics
 from .targets import LOG, Folder, Kafka
 
@@ -109,7 +109,7 @@ def run_gateway(path: Path) -> int:
     """Run a gateway until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
-        The exit code; 0 after a signal.
+        The exit code of the signal.
 
     Raises:
         QuiltstreamError: what an operator has to mend (code 2), or what may be away for a while (code 75).
@@ -142,4 +142,4 @@ def run_gateway(path: Path) -> int:
         LOG.info("%s: stopping", signal.Signals(stops[0]).name)
         bridge.finish()
     LOG.info("stopped: %s", counts.line())
-    return ExitCode.OK
+    return code_of(stops)

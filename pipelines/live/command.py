@@ -77,14 +77,14 @@ def run_to_end(
     job = live_job(settings, histograms, beam_options, word)
     say = event_printer(console, as_json=as_json)
     with closing(job.follower):
-        _, tallies = follow(job, say, health, look_s=LOOK_S if look_s is None else look_s)
+        _, tallies, stopped = follow(job, say, health, look_s=LOOK_S if look_s is None else look_s)
         after = job.follower.record()
     summary = summary_of(settings, histograms, job.before, after, tallies, live=True)
     if as_json:
         _print_line(console, {"at": _now(), "kind": "summary", **summary.to_dict()})
     else:
         summary.show(console, every=every)
-    return summary.code
+    return summary.code if stopped is None else stopped
 
 
 def event_printer(console: Console, *, as_json: bool) -> Say:

@@ -17,7 +17,7 @@ from ...store.errors import StoreError
 from ...transforms.aggregate.ledger_access import give_up
 from ...transforms.sources.progress import Heartbeat
 from ...transforms.sources.reader import PollingPolicy
-from ..commands import STOP_SIGNALS, keep_quiet, on_stop_signal, settled, stop_signals
+from ..commands import STOP_SIGNALS, code_of, keep_quiet, on_stop_signal, settled, stop_signals
 from ..connectors.job_io import Output
 from ..console import plural
 from ..errors import CommandError, ExitCode
@@ -107,11 +107,12 @@ class Question(Generic[_Answer]):
 
 def follow(
     job: LiveJob, say: Say, health: Health, *, look_s: float = LOOK_S
-) -> tuple[LiveProgress, dict[str, int] | None]:
+) -> tuple[LiveProgress, dict[str, int] | None, ExitCode | None]:
     """Run a job; tell what is put on record and what the watchdog finds, until it ends or Ctrl-C or SIGTERM stop it.
 
     Returns:
-        Where it stands at the end, and the runner's counters; ``None`` where it reports none.
+        Where it stands at the end; the runner's counters, ``None`` where it reports none; the exit code of what
+        stopped it, ``None`` at its own end.
 
     Raises:
         CommandError: the runner did not take the job or went away, or the job failed.
@@ -131,7 +132,7 @@ def follow(
             say("start", f"{names.query.name} over {names.domain.name}; Ctrl-C stops it, and the next run goes on")
             if job.restored:
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
-            return _rounds(result, job, say, health, look_s), _tallies(result)
+            return _rounds(result, job, say, health, look_s), _tallies(result), None
         except KeyboardInterrupt:
             pass  # as long as the exception lives, so do the frames that it came through, and the locks that they hold
         except Exception as error:
@@ -140,7 +141,8 @@ def follow(
             if isinstance(error, StoreError):
                 raise
             raise failure_of(error, job.outputs) from error
-        return _stopped(result, job, say)
+        code = code_of(STOP_SIGNALS)
+        return *_stopped(result, job, say), code
     finally:
         give_up()
         runner = getattr(job.pipeline, "runner", None)

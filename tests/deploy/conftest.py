@@ -17,9 +17,6 @@ from ..e2e.installed import NotInstalledError
 #: Set where a missing tool is a mistake; .ci/deploy.sh installs all of them and sets it.
 REQUIRE = "QUILTSTREAM_REQUIRE_TOOLS"
 
-#: Where .ci/deploy.sh says that the API of Flink's Kubernetes operator is, a jar.
-OPERATOR_API = "QUILTSTREAM_FLINK_OPERATOR_API"
-
 
 def _missing(what: str) -> NoReturn:
     text = f"{what} is not here; .ci/run deploy installs the tools and runs these tests"
@@ -58,13 +55,6 @@ def module() -> Callable[[str], Any]:
             return _missing(f"the module {name}")
 
     return find
-
-
-@pytest.fixture(scope="session")
-def operator_api() -> Path:
-    """The jar of the operator's API, with its definitions of what it adds to Kubernetes."""
-    named = os.environ.get(OPERATOR_API)
-    return Path(named) if named else _missing(f"the operator's API, the jar that {OPERATOR_API} names,")
 
 
 @pytest.fixture(scope="session")

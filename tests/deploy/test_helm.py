@@ -1,9 +1,7 @@
-"""The Helm chart: what Helm makes of it is what Kubernetes and the Flink operator take, and what the package reads."""
+"""The Helm chart: what Helm makes of it is what Kubernetes takes, and what the package reads."""
 
 from __future__ import annotations
 
-import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from quiltstream.schemas.errors import ExitCode
 from quiltstream.schemas.settings.gateway import GatewaySettings
 from quiltstream.schemas.settings.job import Settings, load_settings
 
-from .flink_files import FLINK, ROOT, flink_properties, options_of, run, services, text
+from .flink_files import FLINK, ROOT, run, text
 
 CHART = ROOT / "deploy" / "helm" / "quiltstream"
 RELEASE = "quiltstream"
@@ -55,89 +54,56 @@ def of(kind: str, name: str, made: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("runner", ["prism", "flink"])
 def test_helm_and_the_kubernetes_schemas_accept_the_chart(
-    runner: str, helm: Callable[..., str], tool: Callable[[str], str], tmp_path: Path
+    helm: Callable[..., str], tool: Callable[[str], str], tmp_path: Path
 ) -> None:
-    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *EXAMPLE, "--set", f"runner={runner}")
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *EXAMPLE)
     made = tmp_path / "made.yaml"
-    made.write_text(helm("template", RELEASE, str(CHART), *EXAMPLE, "--set", f"runner={runner}"), encoding="utf-8")
+    made.write_text(helm("template", RELEASE, str(CHART), *EXAMPLE), encoding="utf-8")
     said = run([tool("kubernetes-validate"), "--strict", str(made)])
-    unknown = [line for line in said.splitlines() if "passed" not in line]
-    assert [line.partition("kind ")[2].partition(" ")[0] for line in unknown] == ["FlinkDeployment"] * (
-        runner == "flink"
-    )
+    assert [line for line in said.splitlines() if "passed" not in line] == []
 
 
-@pytest.fixture
-def flink(rendered: Callable[..., list[dict[str, Any]]]) -> Callable[[str, str], dict[str, Any]]:
-    """An object of the chart on Flink, by its kind and what its name has behind the release's."""
-    made = rendered("--set", "runner=flink,flink.images.worker=here/worker:2")
-    return lambda kind, end: of(kind, f"{RELEASE}{end}", made)
+def job_of(made: list[dict[str, Any]]) -> dict[str, Any]:
+    """The only job of the chart: its name goes by its values."""
+    (found,) = (one for one in made if one["kind"] == "Job")
+    return found
 
 
-def strict(schema: Any) -> Any:
-    """A schema under which a field that it does not name is a mistake, as `kubectl --validate=strict` has it."""
-    if isinstance(schema, list):
-        return [strict(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {name: strict(one) for name, one in schema.items()}
-    # a field may be called `properties` as well: only of an object that names its fields nothing else is taken
-    if schema.get("type") == "object" and "properties" in schema and "additionalProperties" not in schema:
-        made["additionalProperties"] = False
-    return made
-
-
-def test_the_flinkdeployment_is_valid_by_the_operator_definition(
-    flink: Callable[[str, str], dict[str, Any]], operator_api: Path, module: Callable[[str], Any]
+def test_a_job_that_failed_for_good_is_not_begun_again_and_any_other_is(
+    rendered: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    with zipfile.ZipFile(operator_api) as jar:
-        definition = yaml.safe_load(jar.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"))["spec"]
-    right = flink("FlinkDeployment", "")
-    versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["versions"]}
-    group, version = right["apiVersion"].split("/")
-    assert (definition["group"], definition["names"]["kind"]) == (group, right["kind"])
-    check = module("jsonschema").Draft202012Validator(strict(versions[version]["properties"]["spec"]))
-    assert [error.message for error in check.iter_errors(right["spec"])] == []
-    assert list(check.iter_errors(right["spec"] | {"flinkVersion": "1.19"}))
-    right["spec"]["taskManager"]["podTemplate"]["spec"]["containers"][0]["volumeMount"] = []
-    assert list(check.iter_errors(right["spec"]))
-
-
-def test_a_cluster_of_the_chart_is_configured_and_asked_as_with_compose(
-    flink: Callable[[str, str], dict[str, Any]],
-) -> None:
-    cluster, pod = flink("FlinkDeployment", "")["spec"], flink("Job", "-submit")["spec"]["template"]["spec"]
-    # the operator sets how the processes of a cluster find each other
-    shared = {
-        name: value
-        for name, value in flink_properties().items()
-        if not re.search(r"address|bind-host|process\.size", name)
+    spec = job_of(rendered())["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    final, drained = spec["podFailurePolicy"]["rules"]
+    codes = sorted(int(one) for one in ExitCode if one.final)
+    assert final == {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": container["name"], "operator": "In", "values": codes},
     }
-    assert cluster["flinkConfiguration"].items() >= shared.items()
-    for part in ("jobManager", "taskManager"):
-        assert cluster[part]["resource"]["memory"] == flink_properties()[f"{part.lower()}.memory.process.size"]
-    (server,), (submit,) = pod["initContainers"], pod["containers"]
-    assert submit["image"] == "here/worker:2"
-    assert server["command"] == services()["job-server"]["entrypoint"]
-    endpoint = {"--job_endpoint": "localhost:" + options_of(server["args"])["--job-port"]}
-    places = {"--flink_master": f"{RELEASE}-rest:8081", "--job_name": RELEASE} | endpoint
-    assert options_of(submit["args"]) == options_of(services()["submit"]["command"]) | places
-    assert options_of(server["args"])["--flink-master"] == places["--flink_master"]
-    claim = {"claimName": flink("PersistentVolumeClaim", "-flink")["metadata"]["name"]}
-    for one in (cluster["podTemplate"]["spec"], pod):
-        assert claim in [volume.get("persistentVolumeClaim") for volume in one["volumes"]]
+    # a job that ends with 0 is done: a stop ends with another code, so that another node goes on
+    assert drained == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    assert (spec["template"]["spec"]["restartPolicy"], spec["backoffLimit"]) == ("Never", 2**31 - 1)
 
 
-@pytest.mark.parametrize("runner", ["prism", "flink"])
-def test_the_package_reads_the_settings_that_the_chart_makes(
-    runner: str, rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
+def test_other_settings_are_another_job_and_the_same_are_the_same(
+    rendered: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    data = of("ConfigMap", f"{RELEASE}-settings", rendered("--set", f"runner={runner}"))["data"]
+    first, again, other = (
+        job_of(rendered(*words))["metadata"]["name"] for words in ((), (), ("--set", "settings.privacy.epsilon=0.5"))
+    )
+    assert first == again
+    assert first != other
+    assert len(other) <= 63
+
+
+def test_the_package_reads_the_settings_that_the_chart_makes(
+    rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    data = of("ConfigMap", f"{RELEASE}-settings", rendered())["data"]
     settings = load_settings(data["settings.yaml"])
     assert settings.ledger.endswith("@postgres:5432/ledger?password_file=/run/secrets/ledger-password")
-    assert settings.live.metrics_port == (9466 if runner == "prism" else None)
+    assert settings.live.metrics_port == 9466
     assert settings.live.idle is not None
     gateway = GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
     assert gateway.metrics.port == 9464
@@ -179,9 +145,9 @@ def test_a_job_of_the_chart_is_what_its_values_say_and_no_more(
     rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     words, job = own(tmp_path, forward={"topics": ["m/+"], "to": {"kafka": {"servers": "kafka:9092", "topic": "t"}}})
-    data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words, "--set", "runner=flink"))["data"]
+    data = of("ConfigMap", f"{RELEASE}-settings", rendered(*words))["data"]
     made = load_settings(data["settings.yaml"])
-    added = {"ledger": made.ledger, "memory": made.memory, "roster": "roster.csv"}
+    added = {"ledger": made.ledger, "memory": made.memory, "roster": "roster.csv", "live": {"metrics_port": 9466}}
     assert yaml.safe_load(data["settings.yaml"]) == job | added
     GatewaySettings.load(data["gateway.yaml"], folder=tmp_path)
 
@@ -203,12 +169,12 @@ def test_a_chart_without_a_job_names_all_that_is_missing(helm: Callable[..., str
 @pytest.mark.parametrize("name", ["gateway", "live"])
 def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable[..., list[dict[str, Any]]]) -> None:
     made = rendered()
-    pod = of("StatefulSet", f"{RELEASE}-{name}", made)["spec"]["template"]
+    pod = (job_of(made) if name == "live" else of("StatefulSet", f"{RELEASE}-{name}", made))["spec"]["template"]
     assert pod["spec"]["automountServiceAccountToken"] is False
     context = pod["spec"]["securityContext"]
     assert (context["runAsNonRoot"], context["runAsUser"]) == (True, 10001)
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-    volumes = {one["name"] for one in pod["spec"]["volumes"]} | {"state"}
+    volumes = {one["name"] for one in pod["spec"]["volumes"]}
     for one in [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]:
         assert one["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -225,7 +191,6 @@ def test_pods_of_the_chart_have_minimal_privileges(name: str, rendered: Callable
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("runner=spark", "runner"),
         ("ledger.url=sqlite:///ledger.db", "ledger.url"),
         ("ledger.url=postgresql+psycopg://q:hush@db/ledger", "ledger.url"),
         ("settings.ledger=x", "settings"),

@@ -35,6 +35,7 @@ HARDENED = {
     "StateDirectoryMode": "0700",
     "Restart": "on-failure",
     "RestartPreventExitStatus": "2 3 4 5 6",
+    "SuccessExitStatus": "130 143",
     "StartLimitIntervalSec": "0",
 }
 

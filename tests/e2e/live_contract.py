@@ -353,7 +353,7 @@ class LiveContract(ABC):
         # as a terminal does it: to the job and to all it started
         os.killpg(job.process.pid, signal.SIGINT)
         begun = time.monotonic()
-        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
+        assert job.wait() == 130, job.err.read_text(encoding="utf-8")
         assert time.monotonic() - begun < 30
         bench.until(lambda: bench.stopped(job), "the job has ended")
         assert job.err.read_text(encoding="utf-8") == ""

@@ -111,7 +111,7 @@ def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     jobs = {job["jid"] for job in first.submitted}
     assert len(jobs) == 2
     os.killpg(first.process.pid, signal.SIGINT)
-    assert first.wait() == 0, first.err.read_text(encoding="utf-8")
+    assert first.wait() == 130, first.err.read_text(encoding="utf-8")
     assert first.err.read_text(encoding="utf-8") == ""
     cancelled = ended_of(first)
     assert first.state_of(cancelled) == "CANCELED"

@@ -61,7 +61,7 @@ def test_a_gateway_and_a_kafka_broker_that_are_killed_lose_nothing(
     until = time.monotonic() + 60
     while len(found := numbers(kafka, topic)) < 12_000 and time.monotonic() < until:
         time.sleep(0.5)
-    assert one.stop() == 0
+    assert one.stop() == 143
     assert confirmed == set(range(12_000))
     assert found.keys() == confirmed
     assert "nothing is lost" in one.log
@@ -108,5 +108,5 @@ def test_a_message_that_is_too_large_for_the_topic_stays_at_the_mqtt_broker(
     kafka.set(topic, "max.message.bytes", "1000000")
     one.start()
     acknowledged(one, 1)
-    assert one.stop() == 0
+    assert one.stop() == 143
     assert numbers(kafka, topic).keys() == set(range(11))

@@ -170,7 +170,7 @@ class Said(list[str]):
 def followed(graph: LiveJob) -> tuple[LiveProgress, Said]:
     """Where a job stands at its end, and what was said."""
     said = Said()
-    progress, tallies = following.follow(graph, said, Health(), look_s=0.0)
+    progress, tallies, _ = following.follow(graph, said, Health(), look_s=0.0)
     graph.follower.close()
     assert tallies is None
     return progress, said

@@ -128,15 +128,14 @@ def test_a_stop_is_distinguished_from_a_failure_that_a_runner_made_of_it(
 
 
 @pytest.mark.parametrize("number", CODES)
-def test_a_stop_is_the_usual_end_of_a_live_run_also_while_it_starts(
+def test_a_stopped_live_run_or_gateway_ends_with_the_code_of_its_signal_also_while_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setattr(command, "read_settings", lambda _: signal.raise_signal(number))
     done = call("run", "--live", tmp_path / "settings.yaml")
-    assert (done.code, done.out, done.err) == (0, "", STOPPED + "\n")
+    assert (done.code, done.out, done.err) == (CODES[number], "", STOPPED + "\n")
     monkeypatch.setattr(gateways, "run_gateway", lambda _: signal.raise_signal(number))
-    assert call("gateway", tmp_path / "gateway.yaml").code == 0
-    # and not of a dry run of one
+    assert call("gateway", tmp_path / "gateway.yaml").code == CODES[number]
     monkeypatch.setattr(dry_run, "read_settings", lambda _: signal.raise_signal(number))
     assert call("run", "--live", "--dry-run", tmp_path / "settings.yaml").code == CODES[number]
 

@@ -55,7 +55,8 @@ def test_a_signal_cancels_the_job_in_its_cluster_unless_it_is_left_there(
     graph = in_flink(one, Pipeline(result), api.place, leave=leave)
     monkeypatch.setattr(command, "live_job", lambda *_, **__: graph)
     over = f"its job {job} in the Flink cluster at {api.place} is over (CANCELED)"
-    run(one).ended(0, "stopped; what is on record stays", left_at(api) if leave else over)
+    code = 130 if number == signal.SIGINT else 143
+    run(one).ended(code, "stopped; what is on record stays", left_at(api) if leave else over)
     # neither its job server nor its cluster is asked to end what is left
     assert (api.cancelled, result.cancelled) == (([], False) if leave else ([job], True))
 

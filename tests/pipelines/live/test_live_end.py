@@ -62,14 +62,14 @@ def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(
         signal.signal(number, signal.SIG_IGN)
 
     attempts.append(Pipeline(result, ignore))
-    run(one).ended(0, "stopped; what is on record stays")
+    run(one).ended(130 if number == signal.SIGINT else 143, "stopped; what is on record stays")
     assert result.cancelled
     assert signal.getsignal(number) is before
 
 
 def test_a_job_stopped_during_its_start_ends(one: Job, attempts: list[Pipeline]) -> None:
     attempts.append(Pipeline(Result(), lambda: signal.raise_signal(signal.SIGINT)))
-    run(one).ended(0, "stopped; what is on record stays")
+    run(one).ended(130, "stopped; what is on record stays")
 
 
 @pytest.mark.night
@@ -81,7 +81,7 @@ def test_a_signal_that_python_dropped_within_a_callback_stops_the_job_all_the_sa
             signal.raise_signal(signal.SIGINT)
 
     attempts.append(Pipeline(Result("RUNNING", "RUNNING", "DONE"), into_a_callback))
-    run(one).ended(0, "stopped; what is on record stays")
+    run(one).ended(130, "stopped; what is on record stays")
 
 
 @pytest.mark.parametrize("asked", [False, True])

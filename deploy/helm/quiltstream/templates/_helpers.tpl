@@ -1,13 +1,10 @@
-{{/* The job's settings: the chart says where the ledger and its memory are, and the watchdog's port on Prism. */}}
+{{/* The job's settings: the chart says where the ledger and its memory are, and the watchdog's port. */}}
 {{- define "quiltstream.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
 {{- $_ := set $settings "ledger" (printf "%s?password_file=/run/secrets/ledger-password" .Values.ledger.url) -}}
 {{- $_ := set $settings "roster" "roster.csv" -}}
-{{- $folder := ternary "/var/lib/quiltstream" "/var/lib/flink" (eq .Values.runner "prism") -}}
-{{- $_ := set $settings "memory" (printf "%s/ledger-memory.json" $folder) -}}
-{{- if eq .Values.runner "prism" -}}
+{{- $_ := set $settings "memory" "/var/lib/quiltstream/ledger-memory.json" -}}
 {{- $_ := set $settings "live" (merge (dict "metrics_port" 9466) ($settings.live | default dict)) -}}
-{{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
 
