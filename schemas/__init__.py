@@ -12,8 +12,8 @@ Plain frozen types with the Arrow and Avro forms that cross a boundary; they imp
     the documents of a job and of the gateway
 ``files``, ``table_files``
     files opened and written whole, tables in four formats and back
-``digests``, ``errors``, ``lazy_imports``
-    stable names, the base class of errors, names imported lazily, TLS of a port
+``digests``, ``errors``, ``lazy_imports``, ``backoff``
+    stable names, the base class of errors, names imported lazily, growing pauses
 """
 
 from __future__ import annotations

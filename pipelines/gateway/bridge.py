@@ -23,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ...schemas.backoff import Backoff
 from ...schemas.errors import QuiltstreamError
 from ...schemas.files import reason
 from ...schemas.settings.gateway import GatewaySettings, levels_of, seconds
@@ -30,8 +31,8 @@ from ..errors import CommandError
 from .targets import BYTES, LOG, Folder, Kafka
 
 #: Messages that the broker may send without an acknowledgement, messages that are read between two looks at the target,
-#: and seconds to the second try, doubled up to 30 s.
-_UNDER_WAY, _AT_ONCE, _PAUSE_S = 5_000, 200, 0.25
+#: and the pauses between tries to connect.
+_UNDER_WAY, _AT_ONCE, _BACKOFF = 5_000, 200, Backoff(0.25, 30.0)
 
 #: Reason codes that stay until somebody changes something, and those that do at a broker that has not taken the session
 #: before: later, passwords or certificates are being changed. The library gives 0x82 for a packet that it cannot read.
@@ -54,7 +55,7 @@ class Bridge:
         self._known = lru_cache(1 << 14)(lambda topic: any(mqtt.topic_matches_sub(one, topic) for one in filters))
         self._counts, self._inbox = counts, list[mqtt.MQTTMessage]()
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2)
-        self._plain, self._accepted, self._due, self._pause, self._wrong = False, False, 0.0, _PAUSE_S, ""
+        self._plain, self._accepted, self._due, self._pauses, self._wrong = False, False, 0.0, _BACKOFF.pauses(), ""
 
     def turn(self) -> None:
         """Connect if it is time to, read what has come, and let the target go on.
@@ -182,7 +183,7 @@ class Bridge:
                 client.disconnect()
                 return
         LOG.info("subscribed to %d topic filter(s)", len(codes))
-        self._accepted, self._counts["refused"], self._pause = True, 0, _PAUSE_S
+        self._accepted, self._counts["refused"], self._pauses = True, 0, _BACKOFF.pauses()
 
     def _ended(self, _: Any, __: Any, flags: Any, code: Any, ___: Any) -> None:
         if self._due > time.monotonic():
@@ -201,5 +202,5 @@ class Bridge:
         if code in _LASTING or (code in _AT_FIRST and not self._accepted and plain is self._plain):
             self._wrong = f"{what}; look at mqtt in the settings, and at the broker"
         self._counts["refused"] = int(code in _AT_FIRST)
-        self._due, self._pause = time.monotonic() + self._pause, min(30.0, 2 * self._pause)
+        self._due = time.monotonic() + next(self._pauses)
         LOG.warning("%s; trying again%s", what, " by MQTT 3.1.1" if self._plain else "")

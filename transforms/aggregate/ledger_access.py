@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ...schemas.backoff import Backoff
 from ...schemas.slots import Window
 from ...store.errors import StoreAway
 from ...store.specs import BlockToPublish, Record, Registration
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 #: Seconds that a call waits for the ledger.
 WAIT_S = 120.0
 
-#: Seconds before the first further try; each pause is twice as long, up to the last.
-_FIRST_S = 0.25
-_LONGEST_S = 15.0
+_BACKOFF = Backoff(0.25, 15.0)
 
 _Answer = TypeVar("_Answer")
 
@@ -75,7 +74,7 @@ class Patience:
         """What a call gives; while it waits, the watchdog is told for what."""
         from ..sources.progress import LEDGER, Heartbeat, at_work  # noqa: PLC0415 - with Beam, which a dry run does not import
 
-        begun, wait_s, who = self.clock(), _FIRST_S, f"{LEDGER}{threading.get_ident()}"
+        begun, pauses, who = self.clock(), _BACKOFF.pauses(), f"{LEDGER}{threading.get_ident()}"
         try:
             while True:
                 try:
@@ -84,12 +83,12 @@ class Patience:
                 except StoreAway as error:
                     if not self.seconds:
                         raise
+                    wait_s = next(pauses)
                     if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
                         raise
                     Heartbeat.complain(who, str(error))
                     if not self.pause(wait_s, job):
                         raise
-                wait_s = min(2 * wait_s, _LONGEST_S)
         finally:
             Heartbeat.complain(who, None)
 

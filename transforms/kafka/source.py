@@ -18,12 +18,13 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...schemas.backoff import Backoff
 from ..payloads.messages import MessageDecoder
 from ..sources.contract import (
     Attempts,
@@ -81,10 +82,9 @@ _ENDS_S = 1.0
 _COMMIT_S = 5.0
 _SAID_AGAIN_S = 300.0
 
-#: Seconds without a message where the leaders name more of them, before the consumer is made anew, doubled up to the
-#: second number as long as that does not help; and how many fetches are in vain at least.
-_STUCK_S = 20.0
-_LONGEST_STUCK_S = 320.0
+#: Time without a message where the leaders name more of them, before the consumer is made anew, growing as long as that
+#: does not help; and how many fetches are in vain at least.
+_STUCK = Backoff(20.0, 320.0)
 _STUCK_TIMES = 5
 
 #: Partitions that a message names at most.
@@ -124,9 +124,13 @@ class KafkaPartitions(PartitionedSource):
 class _Vain:
     """Fetches that gave nothing where the leaders say that there is more."""
 
-    limit_s: float  # how long that may go on
+    limits: Iterator[float]
+    limit_s: float = field(init=False)  # how long that may go on
     since: float | None = None  # monotonic seconds of the first
     times: int = 0
+
+    def __post_init__(self) -> None:
+        self.limit_s = next(self.limits)
 
     def after(self, now: float, *, waits: bool) -> bool:
         """Count one; whether the consumer is to be made anew."""
@@ -166,7 +170,7 @@ class KafkaReader(Reader):
         self._attempts = Attempts()
         self._down = True
         self._cause: Any = None
-        self._vain, self._stuck = _Vain(_STUCK_S), ""
+        self._vain, self._stuck = _Vain(_STUCK.pauses()), ""
         self._commit_at = 0.0
         self._said: dict[str, float] = {}
 
@@ -407,11 +411,11 @@ class KafkaReader(Reader):
     def _see_whether_stuck(self, *, came: bool) -> None:
         """See whether messages come where the leaders say that there are more; if not, the consumer is made anew."""
         if came:
-            self._vain, self._stuck = _Vain(_STUCK_S), ""
+            self._vain, self._stuck = _Vain(_STUCK.pauses()), ""
             return
         waits = any(place in self._offsets and self._comes_before(place, end) for place, end in self._ends.items())
         if self._vain.after(time.monotonic(), waits=waits):
-            self._vain = _Vain(min(2 * self._vain.limit_s, _LONGEST_STUCK_S))
+            self._vain = _Vain(self._vain.limits)
             said = "the brokers have messages and hand none over; they are asked by a new connection"
             self._stuck = f"{self._source.text}: {said}"
             LOG.warning("%s", self._stuck)

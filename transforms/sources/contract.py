@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...schemas.backoff import Backoff
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
 from ..common.batches import Rejects, reject_batch
@@ -32,9 +33,8 @@ BEGIN = ""
 #: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
 _AHEAD_US = 86_400_000_000
 
-#: Seconds from one attempt to reach a source that is away to the next, at most.
-LONGEST_PAUSE_S = 10.0
-_FIRST_PAUSE_S = 0.5
+#: Between attempts to reach a source that is away.
+_BACKOFF = Backoff(0.5, 10.0)
 
 _Found = TypeVar("_Found")
 
@@ -162,28 +162,21 @@ class Reader(ABC):
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts of a reader to reach its source: each that fails doubles the pause before the next."""
+    """Attempts of a reader to reach its source, with growing pauses while they fail."""
 
     trouble: str | None = None  # why the last one failed; ``None`` if it did not
-    failures: int = 0  # how many failed in a row
     due: float = 0.0  # monotonic seconds of the next one
+    pauses: Iterator[float] = field(default_factory=_BACKOFF.pauses)  # of the outage
 
     def failed(self, trouble: str) -> float:
-        """Note that one failed; the seconds until the next.
-
-        >>> attempts = Attempts()
-        >>> [attempts.failed("no broker answers") for _ in range(6)]
-        [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
-        """
-        # an outage may be long, and a float has no power that large
-        pause = min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.failures, 10))
-        self.failures += 1
+        """Note that one failed; the seconds until the next."""
+        pause = next(self.pauses)
         self.trouble, self.due = trouble, time.monotonic() + pause
         return pause
 
     def succeeded(self) -> bool:
         """Note that one succeeded; whether the one before it did not."""
-        before, self.trouble, self.failures = self.trouble, None, 0
+        before, self.trouble, self.pauses = self.trouble, None, _BACKOFF.pauses()
         return before is not None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from quiltstream.schemas.backoff import Backoff
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.readings import Readings
@@ -282,7 +283,7 @@ def test_a_possibly_redelivered_or_retained_message_has_no_time_of_arrival(broke
 
 def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, monkeypatch, caplog):
     """As of a topic that was made anew by brokers without ids, unseen, where the leaders' epochs went back."""
-    monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK_S", 0.3)
+    monkeypatch.setattr("quiltstream.transforms.kafka.source._STUCK", Backoff(0.3, 5.0))
     caplog.set_level(logging.WARNING)
     topic = broker.topic(1)
     broker.ids.clear()
