@@ -1,12 +1,6 @@
-variable "project" {
-  type        = string
-  description = "Project of everything here."
-}
+variable "project" { description = "Project of everything here." }
 
-variable "region" {
-  type        = string
-  description = "Region of the job; the ledger's database should be in it."
-}
+variable "region" { description = "Region of the job; the ledger's database should be in it." }
 
 variable "image" {
   type        = string
@@ -17,35 +11,17 @@ variable "image" {
   }
 }
 
-variable "repository" {
-  type        = string
-  description = "The image's repository in Artifact Registry, projects/PROJECT/locations/REGION/repositories/NAME."
-}
+variable "repository" { description = "The image's repository in Artifact Registry, projects/PROJECT/locations/REGION/repositories/NAME." }
 
-variable "template" {
-  type        = string
-  description = "The template's file, gs://BUCKET/FOLDER/template.json, made by gcloud dataflow flex-template build."
-}
+variable "template" { description = "The template's file, gs://BUCKET/FOLDER/template.json, made by gcloud dataflow flex-template build." }
 
-variable "settings" {
-  type        = string
-  description = "The job's settings, gs://BUCKET/FOLDER/settings.yaml, with the model and the roster beside it."
-}
+variable "settings" { description = "The job's settings, gs://BUCKET/FOLDER/settings.yaml, with the model and the roster beside it." }
 
-variable "bucket" {
-  type        = string
-  description = "Bucket of the template, the settings, and Dataflow's temporary files."
-}
+variable "bucket" { description = "Bucket of the template, the settings, and Dataflow's temporary files." }
 
-variable "subnetwork" {
-  type        = string
-  description = "Subnetwork with Private Google Access from which the database is reached, regions/REGION/subnetworks/NAME."
-}
+variable "subnetwork" { description = "Subnetwork with Private Google Access from which the database is reached, regions/REGION/subnetworks/NAME." }
 
-variable "ledger_secret" {
-  type        = string
-  description = "Secret with the ledger's password, projects/PROJECT/secrets/NAME."
-}
+variable "ledger_secret" { description = "Secret with the ledger's password, projects/PROJECT/secrets/NAME." }
 
 variable "kms_key" {
   type        = string

@@ -51,8 +51,7 @@ def test_the_shipped_job_can_be_run_as_it_is(tmp_path: Path) -> None:
     # a forecast asks the ledger what is on record, and there is no server here
     here = text(file).replace(re.findall(r"^ledger: +(.+)$", text(file), re.MULTILINE)[0], "sqlite:///ledger.db")
     file.write_text(here, encoding="utf-8")
-    # of four meters the noise drowns the counts, as the guide says
-    said = quiltstream("run", "--dry-run", "--live", "--accept-noise", str(file))
+    said = quiltstream("run", "--dry-run", "--live", str(file))
     assert "weekly-load" in said
     assert "without end" in said
     assert "windows.stop" not in said

@@ -48,6 +48,9 @@ _UNDER_WAY = 40
 
 _PATIENCE_S = 120.0
 
+#: The belief: what is released is examined by it.
+BOUNDS = {"pi_min": 0.05, "gap": 0.2}
+
 
 def shipped(name: str) -> dict[str, Any]:
     """A settings file of the deployment."""
@@ -145,6 +148,7 @@ class LondonJob(FlinkBench):
         document |= {
             "sink": {"kafka": servers | {"topic": releases}},
             "memory": "memory.json",
+            "model": BOUNDS,
             "rejects": {"kafka": servers | {"topic": rejects}},
             "live": document["live"] | {"poll": "200ms"},
             "ledger": self.ledger,
@@ -196,13 +200,12 @@ class LondonJob(FlinkBench):
 
     def examined(self, earlier: dict[str, str]) -> Examined:
         """What is found of the record and the account, given what was on record at some time before."""
-        model = shipped("settings.yaml")["model"]
         with self.store() as store:
             return examine(
                 store,
                 "homes",
                 "load",
-                belief=MixingBounds(model["pi_min"], model["gap"]),
+                belief=MixingBounds(BOUNDS["pi_min"], BOUNDS["gap"]),
                 budget=shipped("settings.yaml")["privacy"]["budget"],
                 windows=WINDOWS,
                 keys=HOMES,
