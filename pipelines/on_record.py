@@ -213,31 +213,30 @@ def unknown_releases(settings: Settings, ids: list[str]) -> Unknown:
     if not ids:
         return Unknown()
     with Store(ledger_address(settings)) as store:
-        names, why = frozenset(ids), "is not there"
+        names, why = frozenset(ids), "is missing"
         if store.is_there():
             names = store.unknown_releases(ids)
-            why = "does not know them: it is an older copy, a restored backup or another one"
+            why = "is an older copy, a restored backup or another one"
     return Unknown(tuple(sorted(names)), len(ids), why)
 
 
 def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> None:
     """Refuse to go on when something was published that is not on record (contract of the store)."""
-    names = unknown.names
-    if not names:
-        if lost is not None:
-            raise ReplacedError(
-                f"ledger {StoreAddress(settings.ledger_url)} {lost}. What it was charged is in no account here, and "
-                "publishing now would spend the budget again: put the ledger back with everything it held, or point "
-                "ledger to where it is now; if it is lost for good, say --history-lost, which marks the account for "
-                "ever"
-            )
+    if unknown.names:
+        why = unknown.why
+        detail = (
+            f"sink: it holds {len(unknown.names):,} of {plural(unknown.of, 'release')} that are not on record: "
+            f"{listed(unknown.names, _FEW)}"
+        )
+    elif lost is not None:
+        why, _, detail = lost.partition(": ")
+    else:
         return
-    shown = listed(names, _FEW)
+    place = str(StoreAddress(settings.ledger_url)).removeprefix("sqlite:///")
     raise ReplacedError(
-        f"sink: it holds {len(names):,} of {plural(unknown.of, 'release')} that are not on record ({shown}): "
-        f"the ledger {StoreAddress(settings.ledger_url)} {unknown.why}, so what they cost is in no account and "
-        "publishing now would spend the budget again; point ledger to the store they came from, or sink to another "
-        "file, or say --history-lost if that store is lost for good, which marks the account for ever"
+        f"the ledger {why}: put {place} back with everything it held, and run again, or point ledger to where it is. "
+        "Publishing without it would spend the budget twice; if it is lost for good, --history-lost goes on and marks "
+        f"the account for ever{detail and f'. Known: {detail}'}"
     )
 
 
@@ -371,7 +370,7 @@ def _lost(settings: Settings, remembered: Remembered) -> str | None:
     owed = domain in remembered.owed
     with Store(StoreAddress(settings.ledger_url)) as store:
         if not store.is_there():
-            gone = f"is not there: the job's had the id {remembered.store_id or 'unknown'}"
+            gone = f"is missing: the job's had the id {remembered.store_id or 'unknown'}"
             return gone if remembered.heads or owed else None
         if owed and not standing_in(store, domain).history_lost:
             return f"was given up by --history-lost, and domain {domain!r} is not marked for it yet"

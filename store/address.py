@@ -227,10 +227,10 @@ def replaced(address: StoreAddress, what: str, known: str | None = None, found: 
     ids = "" if known is None else f" The ledger of this job has the id {known}"
     ids += f", the one there {found}." if ids and found not in (None, known) else "." if ids else ""
     return StoreReplaced(
-        f"ledger {address}: {what}.{ids} The job stops for good before anything more is published, and no ledger is "
-        "made: what the known one holds was charged, and would be drawn again. Stop all jobs that use it and put the "
-        "ledger back with everything it held; if it is lost for good, `quiltstream run --history-lost` goes on without "
-        "it and marks the account for ever",
+        f"ledger {address}: {what}. Stop all jobs that use it, put the ledger back with everything it held, and run "
+        "again. The job stops for good before anything more is published, and no ledger is made: what the known one "
+        "holds was charged, and would be drawn again; if it is lost for good, `quiltstream run --history-lost` goes on "
+        f"without it and marks the account for ever.{ids}",
         known=known,
         found=found,
     )

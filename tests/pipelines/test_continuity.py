@@ -80,10 +80,10 @@ def another(made: Job) -> None:
 
 
 LOSSES: dict[str, tuple[Callable[[Job], None], str]] = {
-    "vanished": (lose, "is not there: the job's had the id"),
+    "vanished": (lose, "the ledger is missing: put "),
     "emptied": (empty, "its file is empty, and a ledger never is"),
     "without tables": (tableless, "its file holds no tables"),
-    "another one": (another, "is another one: it has the id"),
+    "another one": (another, "the ledger is another one: put "),
 }
 
 
@@ -115,7 +115,7 @@ def test_an_older_copy_of_the_ledger_is_detected_without_reading_the_sink(tmp_pa
     made.sink.unlink()
     put_older_copy_back(made)
     assert len(remembered(made)) == (memory is None)
-    call("run", made.settings).ended(4, "is an older copy or a restored backup: it lacks rows that left the job")
+    call("run", made.settings).ended(4, "the ledger is an older copy or a restored backup: put ")
     assert not made.sink.exists()
 
 
@@ -237,7 +237,7 @@ def test_sink_releases_missing_in_an_older_copy_are_reported(tmp_path: Path) -> 
     call("run", made.settings).ended(
         4,
         "releases that are not on record",
-        "does not know them: it is an older copy, a restored backup or another one",
+        "the ledger is an older copy, a restored backup or another one",
     )
 
 
