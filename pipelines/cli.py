@@ -200,7 +200,7 @@ def main() -> None:
 
     \b
     Begin with one of these:
-      quiltstream demo                       a year of London's smart meters, in ten seconds
+      quiltstream demo                       a year of London's smart meters
       quiltstream init readings.csv          a settings file for your own data
     """
 
@@ -351,7 +351,7 @@ def check(settings: Path, file: str | None, *, from_topic: int | None, as_json: 
 @click.option("--even-if-empty", is_flag=True, help="Publish although no reading counts.")
 @click.option("--accept-noise", is_flag=True, help="Publish although noise drowns the counts.")
 @click.option("--accept-stand-in", is_flag=True, help="Publish under model: stand-in; rows say so.")
-@click.option("--accept-cover", is_flag=True, help="Publish under odds below 0.8; rows say so.")
+@click.option("--accept-cover", is_flag=True, help="Publish under a cover below 0.8; rows say so.")
 @click.option("--live", is_flag=True, help="Publish each window when it closes.")
 def run(
     settings: Path,

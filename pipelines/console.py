@@ -152,6 +152,12 @@ def percent(share: float) -> str:
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"  # noqa: PLR2004 - as shown
 
 
+def left(remaining: float, unreserved: float) -> str:
+    """What is left of a budget: ``0.4 is left, 0.1 of it promised to no query``."""
+    said, free = f"{remaining:.6f} is left", f"{unreserved:.6f}"
+    return said if said.startswith(free) else f"{said}, {free} of it promised to no query"
+
+
 def odds(epsilon: float) -> str:
     """An epsilon as what it makes of a guess, rounded up; ``a guess of 50 % becomes at most 73.2 %``."""
     if not math.isfinite(epsilon):
@@ -238,7 +244,7 @@ def banded(
 
 def _share(value: float) -> str:
     """A share that may be noise: where it is rounded to none, it has no sign."""
-    return f"{round(value, 3) + 0.0:.1%}"
+    return f"{round(100 * value, 1) + 0.0:.1f}%"
 
 
 def shares(labels: Sequence[str], values: Sequence[float], *, width: int) -> list[Text]:

@@ -294,7 +294,7 @@ def belief_text(origin: Provenance) -> str:
         return "a STAND-IN: nothing says that it holds"
     if origin.odds is None:
         return origin.text
-    return f"{origin.source or 'fitted on a history'}; covers a further series with odds of about {origin.odds:.2f}"
+    return f"{origin.source or 'fitted on a history'}; covers a further series with probability about {origin.odds:.2f}"
 
 
 def of_units(settings: Settings) -> tuple[str, ...]:

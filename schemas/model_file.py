@@ -124,7 +124,7 @@ class Provenance:
         """
         is_said = self.source and re.search(r"[/\\]|\.\w", self.source) is None
         text = f"{self.method}; {self.source}" if is_said else self.method
-        return text if self.odds is None else f"{text}; covers a further series with odds of about {self.odds:.2f}"
+        return text if self.odds is None else f"{text}; covers a further series with probability about {self.odds:.2f}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""

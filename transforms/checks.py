@@ -315,18 +315,18 @@ def check_belief(plan: Plan) -> None:
         raise SettingsError(stand_in_text(plan))
     if covers_few(plan) and not plan.accepted.cover:
         raise SettingsError(
-            f"model: its belief covers a further series with odds of about {plan.model.provenance.odds:.2f}, below "
+            f"model: its belief covers a further series with probability about {plan.model.provenance.odds:.2f}, below "
             f"{LEAST_ODDS:g}: fit with a larger --cover, which takes more series, or publish it all the same: run "
-            "--accept-cover, or PrivateHistograms(..., accept_cover=True); every row says the odds in model_provenance"
+            "--accept-cover, or PrivateHistograms(..., accept_cover=True); every row says it in model_provenance"
         )
 
 
-#: Odds of a further series from which on a belief needs no word of the operator.
+#: Probability of covering a further series from which on a belief needs no word of the operator.
 LEAST_ODDS = 0.8
 
 
 def covers_few(plan: Plan) -> bool:
-    """Whether the belief covers a further series with odds below 0.8."""
+    """Whether the belief covers a further series with probability below 0.8."""
     odds = plan.model.provenance.odds
     return odds is not None and odds < LEAST_ODDS
 

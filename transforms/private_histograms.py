@@ -117,7 +117,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         even_if_empty: publish the windows of readings that end although no reading counts in any of them.
         accept_noise: publish although the expected error is above the settings' ``most_error``.
         accept_stand_in: publish although the settings' ``model`` is ``stand-in``.
-        accept_cover: publish although the belief covers a further series with odds below 0.8.
+        accept_cover: publish although the belief covers a further series with probability below 0.8.
         by_watermark: of a source that never ends and declares no window complete itself, as those of other libraries:
             publish a window when the watermark of its readings and the wall clock have passed its end. Assumed where
             the type of the elements in Beam is another one than record batches.

@@ -284,7 +284,8 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None, messages:
         ("a series", f"has {found.fewest:,} to {found.most:,} readings"),
         ("apart", "unknown" if found.step is None else f"{format_duration(found.step)}, most often"),
         ("in a bin", ", ".join(f"{label}: {percent(share)}" for label, share in found.bins.items())),
-        ("cells", f"{plural(found.doubled, 'reading')} in a cell that had one, {found.contradicting:,} another value"),
+        ("cells", f"{plural(found.doubled, 'duplicate reading')}, {found.contradicting:,} of them with a different "
+                  "value"),
         ("outside", f"{found.before:,} before the windows, {found.after:,} after, {found.not_in_roster:,} not in the "
                     "roster"),
         ("counts", f"{plural(found.counts, 'reading')}{cells_filled}"),

@@ -37,7 +37,7 @@ def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
             + shipped_text(fitting("" if model.states is None else model.states.unit, model.interval_us or 1))
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
-        said.append(f"odds of about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
+        said.append(f"probability about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
     if METHODS[fitted.mechanism].reads != "directions" and not belief_from_dict(model.belief).has_quilts:
         said.append(
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
@@ -122,22 +122,24 @@ def of_a_new_series(found: Mapping[str, Any]) -> str:
     """For whom a covering belief holds, in words."""
     rank, n, (low, high) = found["rank"], found["series"], found["range"]
     return (
-        f"like the history's loses at most epsilon by its own chain, a smoothed plug-in, with odds of about "
-        f"{rank}/{n + 1} "
-        f"= {found['probability']:.2f} (for this history {low:.2f} to {high:.2f})"
+        f"like the history's loses at most epsilon by its own chain, a smoothed plug-in, with probability "
+        f"about {rank}/{n + 1} = {found['probability']:.2f} (for this history {low:.2f} to {high:.2f})"
     )
 
 
 def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
     """Print what each cover of a history of n series costs, with a mark at the chosen rank."""
-    console.print("  series     odds for a further one  sigma of the class, of own chains (epsilon 1)", soft_wrap=True)
+    console.print(
+        "  series     probability of the cover  sigma of the class, of own chains (epsilon 1)", soft_wrap=True
+    )
     for row in table:
         low, high = row["range"]
         mark = ">" if row["rank"] == rank else " "
-        odds = f"{row['probability']:.3f} ({low:.2f} to {high:.2f})"
+        probability = f"{row['probability']:.3f} ({low:.2f} to {high:.2f})"
         kept = f"{row['rank']}/{n}"
         console.print(
-            f"  {mark} {kept:<8} {odds:<22}{_shown(row['sigma']):>20}{_shown(row['series_sigma']):>16}", soft_wrap=True
+            f"  {mark} {kept:<8} {probability:<24}{_shown(row['sigma']):>20}{_shown(row['series_sigma']):>16}",
+            soft_wrap=True,
         )
 
 
@@ -166,9 +168,9 @@ def _said(name: str, found: Mapping[str, Any]) -> str:
     if "skipped" in found:
         return f"not checked: {found['skipped']}"
     n, below = found["series"], name in _FROM_BELOW
-    said = f"{n - found['within']} of {n} above epsilon" if below else f"{found['within']} of {n} within epsilon"
+    said = f"{n - found['within']} of {n} proved above epsilon" if below else f"{found['within']} of {n} within epsilon"
     if found["within"] == n:
-        return said
+        return f"{said}; a lower bound, so more may be" if below else said
     if found["largest"] is None:
         return f"{said}; of the others no bound is known"
     return f"{said}; the largest loss is at {'least' if below else 'most'} {found['largest']:.2f}"

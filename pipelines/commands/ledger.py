@@ -38,7 +38,7 @@ from ...store.store import Store
 from ...transforms.calibrating import account_belief, of_bounds
 from ...transforms.plan import ledger_address
 from ..connectors.job_io import JobPath, check_output, job_paths
-from ..console import facts, heading, paragraph, plural, print_json, results
+from ..console import facts, heading, left, paragraph, plural, print_json, results
 from ..drift import looked_at
 from ..errors import CommandError, ExitCode, writing
 from ..on_record import ReplacedError, Unknown, check_history, lost_ledger
@@ -185,13 +185,13 @@ def _account_facts(account: _Account, *, every: bool) -> Iterable[tuple[str, str
     said, bounds = account.said, account.bounds
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
     yield "loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"
-    for kind, names in _COMPOSITIONS.items() if bounds else ():
+    for kind, names in _COMPOSITIONS.items() if every and bounds else ():
         yield kind, _composition(bounds, names)
     if every and account.rule:
         yield "decided", account.rule
         texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
         yield from ((f"by {name}", text) for name, text in texts.items())
-    yield "budget", f"{said.budget:g}; {said.remaining:.6f} is left, {said.unreserved:.6f} of it promised to no query"
+    yield "budget", f"{said.budget:g}; {left(said.remaining, said.unreserved)}"
     if said.history_lost:
         yield "history lost", _LOST
     yield from (("shared", one.text) for one in said.shares)
@@ -220,7 +220,7 @@ def _composition(bounds: Mapping[str, TheoremBound], names: Sequence[str]) -> st
     said: list[str] = []
     for name in names:
         if (loss := bounds[name].loss) is not None:
-            return "; ".join([f"{loss:.9f} holds, by {name}", *said])
+            return "; ".join([f"{loss:.4f} holds, by {name}", *said])
         said.append(f"{name} {bounds[name].reason}")
     return "; ".join(said)
 

@@ -359,7 +359,7 @@ def _tallies(operator: dict[str, Any] | None) -> list[str]:
         return ["tallies are not known: this runner reports none, or not of a job that was stopped"]
     found = [
         f"readings: {operator['readings']:,} in the schedule, {operator['outside_schedule']:,} outside, "
-        f"{operator['duplicates']:,} in a cell that had one"
+        f"{operator['duplicates']:,} duplicate"
     ]
     if "readings_on_record" in operator:
         again, held = operator["rows_already_on_record"], operator["blocks_incomplete"]
@@ -368,8 +368,12 @@ def _tallies(operator: dict[str, Any] | None) -> list[str]:
             f"windows: {operator['windows_released']:,} released, {operator['windows_refused']:,} refused",
             f"runner: {plural(again, 'row')} sent again, {plural(held, 'incomplete block')} dropped",
         ]
-    rejected = operator["rejected"]
-    return found + [f"rejected {count:,}: {RejectReason(reason).text}" for reason, count in rejected.items()]
+    return found + [
+        f"left out {count:,} (not in the roster)"
+        if reason == RejectReason.NOT_IN_ROSTER.value
+        else f"rejected {count:,}: {RejectReason(reason).text}"
+        for reason, count in operator["rejected"].items()
+    ]
 
 
 def _totals(operator: dict[str, Any] | None) -> list[str]:

@@ -250,7 +250,7 @@ class _Shown:
                 ("cells", f"{total} of {row.members:,} series, each of {length}"),
                 ("band", f"each count is within {number(half)} of the true one with probability {level}; noise "
                          f"{'that keeps the total' if kept else 'independent in each count'}, nothing else"),
-                ("noise", f"{row.mechanism}, scale {row.scale:.6g}, model {row.model_id}"
+                ("noise", f"{row.mechanism}, scale {row.scale:.6g} (2 sigma), model {row.model_id}"
                           + (", holds only given the model" if row.given_model else "")),
                 ("cost", f"the domain {row.domain} has lost {row.loss_after:.6g} with this; looking costs nothing"),
                 ("windows", f"{several}{kinds}, {all_of_them}"

@@ -46,9 +46,9 @@ def write_report(text: str, output: Path, *, domain: str | None, model: Path | N
         page = page_of(found, known, title=title, version=library_version(), pictured=pictured)
     with writing(output):
         write_whole(output, page, private=known is not None)
-    size = output.stat().st_size / 1e6
+    size = output.stat().st_size / 1e3
     operator = "" if known is None else "; for the operator, it holds exact statistics of the history"
-    results().print(f"{output}: {plural(len(found), 'domain')}, {size:.1f} MB{operator}", soft_wrap=True)
+    results().print(f"{output}: {plural(len(found), 'domain')}, {size:,.0f} kB{operator}", soft_wrap=True)
 
 
 #: Losses for which the longest event is said.

@@ -23,7 +23,7 @@ from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import format_duration, said_duration
 from ..commands.fit_text import habits_told, of_a_new_series
-from ..console import plural
+from ..console import left, plural
 from . import DomainFacts, figures
 from .figures import element
 from .words import WORDS
@@ -161,7 +161,7 @@ def _cost(facts: DomainFacts) -> Iterator[str]:
     account = facts.account
     naive = "" if account.naive is None else f" Adding the windows up would say {account.naive:g}."
     yield (
-        f"{account.remaining:.4f} of the budget is left; {account.unreserved:.4f} of it is promised to no query."
+        f"Of the budget {left(account.remaining, account.unreserved)}."
         f"{naive} {plural(account.refused, 'window') if account.refused else 'No window'} "
         f"{'were' if account.refused > 1 else 'was'} refused."
     )
@@ -187,8 +187,8 @@ def _covered(facts: DomainFacts, model: Model | None) -> Iterator[str]:
     yield f"The promise holds for series that follow the belief, and for no others: {_KINDS.get(kind, kind)}."
     sources = sorted({str(query.row["model_provenance"]) for query in facts.queries if query.row is not None})
     for source in sources:
-        odds = "" if "odds" in source else "; no odds that a further series is covered are on record"
-        yield f"The belief is from: {source}{odds}."
+        covered = "" if "further series" in source else "; no probability that a further series is covered is on record"
+        yield f"The belief is from: {source}{covered}."
     for change in facts.domain.changes:
         since = "for the whole history" if change.slot is None else f"from slot {change.slot} on"
         yield f"The belief changed {since}: model {change.model_id}, {change.source}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 WORDS = {
     "series": "the readings of one meter, wearer or device, one after another",
-    "slot": "the stretch of time of one reading, for example half an hour",
+    "slot": "the time interval of one reading, for example half an hour",
     "bin": "a range of values that are counted together, for example 250 to 500 W; a label such as asleep is one too",
     "state": "the bin that a series is in during a slot",
     "window": "the slots that one histogram counts, for example those of a week",
@@ -29,7 +29,8 @@ WORDS = {
     "contraction class": "the belief that a series forgets its past at least as fast as stated: after so many slots, "
                          "what it did before hardly matters (in settings `dobrushin-bounds`)",
     "Lambda": "what a habit tells about a slot to someone who learns the habit, as an epsilon",
-    "cover": "the share of the history's series that the belief holds for; also the odds that it holds for another one",
+    "cover": "the share of the history's series that the belief holds for; also the probability that it holds for "
+             "another one",
     "Pufferfish": "the definition of privacy that is used here: it hides a slot also where slots that follow each "
                   "other resemble each other, which differential privacy of single readings does not",
 }  # fmt: skip

@@ -128,7 +128,7 @@ class Accepted:
 
     noise: bool = False  # noise that drowns the counts
     stand_in: bool = False  # a model that is a stand-in
-    cover: bool = False  # a belief that covers a further series with odds below 0.8
+    cover: bool = False  # a belief that covers a further series with probability below 0.8
 
 
 Mechanism = Literal["mqm-approx", "mqm-exact", "pairwise", "forward-backward", "group-dp", "entry-dp"]

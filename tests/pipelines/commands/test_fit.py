@@ -340,14 +340,14 @@ def test_a_job_publishes_under_a_class_of_most_series_for_its_epsilon(
 ) -> None:
     privacy = {"epsilon": 1.0, "budget": 1.0, "mechanism": "forward-backward"}
     made = copied(leveled, tmp_path, privacy=privacy)
-    call("run", made.settings).ended(2, "odds of about 0.71, below 0.8", "--accept-cover")
-    call("run", "--dry-run", made.settings).ended(2, "unless it is run with --accept-cover", "odds of about 0.71")
-    call("run", "--accept-cover", made.settings).ended(0, "odds of about 0.71")
+    call("run", made.settings).ended(2, "probability about 0.71, below 0.8", "--accept-cover")
+    call("run", "--dry-run", made.settings).ended(2, "unless it is run with --accept-cover", "probability about 0.71")
+    call("run", "--accept-cover", made.settings).ended(0, "probability about 0.71")
     sigma = Model.load(tmp_path / "model.json").diagnostics["cover"]["sigma"]
     rows = pl.read_parquet(tmp_path / "releases.parquet")
-    assert all("odds of about 0.71" in text for text in rows["model_provenance"])
+    assert all("probability about 0.71" in text for text in rows["model_provenance"])
     call("report", made.settings, "-o", tmp_path / "report.html").ended(0)
-    assert "odds of about 0.71" in " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
+    assert "probability about 0.71" in " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
     assert rows["epsilon_dp"].max() == pytest.approx(1 / sigma, rel=2e-3)
     # all windows of the endless stream together, on a budget of 1
     assert 0.99 < max(rows["loss_after"]) <= 1.0
@@ -428,7 +428,7 @@ def test_the_model_that_fit_writes_serves_a_job_by_the_papers_own_mechanism(tmp_
     assert done.said("Lemma 4.9: of all slots the middle one decides")
     assert {row.mechanism for row in made.rows()} == {"mqm-approx"}
     assert {row.epsilon_dp for row in made.rows()} == {LaplaceHistogram.from_sigma(5, sigma).epsilon_dp}
-    shown = call("ledger", "show", made.ledger).ended(0)
+    shown = call("ledger", "show", made.ledger, "--all").ended(0)
     assert shown.said("sequential")
     assert shown.said("7 different windows cannot share their quilts")
     assert shown.said("parallel")

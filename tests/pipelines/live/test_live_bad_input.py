@@ -67,7 +67,7 @@ def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_
     with Store(f"sqlite:///{one.ledger}", create=True) as store:
         found = Counter(key for batch in store.releases("streets", "daily") for key in batch["key"].to_pylist())
     assert found == dict.fromkeys([*HOMES, "ghost"], 5)
-    assert done.said("1: the series is not in the roster")
+    assert done.said("left out 1 (not in the roster)")
 
 
 def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Path) -> None:
