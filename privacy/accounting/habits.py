@@ -59,8 +59,8 @@ PROMISE = (
     "changes the odds of what it did in one slot by at most e^epsilon"
 )
 HABITS = (
-    "habits are not hidden: who does not know them can learn them from the release, and what a habit says about a slot "
-    "is at most Lambda more (quiltstream fit prints it)"
+    "habits are not hidden: who does not know them can learn them from the release, and knowing a habit can add at "
+    "most Lambda to epsilon (quiltstream fit prints it)"
 )
 
 #: Outward rounding of one step of the recursion.
