@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the files of deploy/ with the tools that read them: hadolint, docker compose, Google's and Kubernetes' schemas,
-# Terraform's grammar, systemd, Helm, Prometheus' own checker, pip's resolution of what the images
-# install, and Beam's translation of the graphs for Dataflow. No container engine and no cluster is used.
+# Terraform's grammar, systemd, Helm, Prometheus' own checker, pip's resolution of what the images install, and Beam's
+# translation of the graphs for Dataflow. No container engine and no cluster is used.
 #
 # The tools and Beam's Google part have an environment of their own, in the cache; it is made anew when its list changes.
 set -euo pipefail
@@ -107,5 +107,4 @@ resolve_images
 install_systemd_analyze
 .ci/servers.sh kafka mosquitto
 [ -z "$helm" ] || wait "$helm"
-PATH=$HELM:$PATH QUILTSTREAM_TESTS=night QUILTSTREAM_REQUIRE_TOOLS=1 \
-  "$VENV/bin/pytest" -m "" tests/deploy
+PATH=$HELM:$PATH QUILTSTREAM_TESTS=night QUILTSTREAM_REQUIRE_TOOLS=1 "$VENV/bin/pytest" -m "" tests/deploy
