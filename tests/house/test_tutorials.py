@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -84,16 +83,7 @@ def test_a_tutorial_ends_with_a_picture_whose_median_error_is_below_5_per_cent(
     assert published["total"].to_pylist() == true.sum(axis=1).tolist()
     assert np.median(abs(counts - true) / true) < 0.05
     assert not np.array_equal(counts, true)
-    assert_the_page_says_who_loses_more(page, tmp_path, epsilon_dp=max(published["epsilon_dp"].to_pylist()))
+    # whom the fit asks about richer beliefs is asked at the noise that is published
+    asked = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))["diagnostics"]["cover"]["checked"]
+    assert 1 / asked["sigma"] == pytest.approx(max(published["epsilon_dp"].to_pylist()), rel=2e-3)
     assert "<svg " in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def assert_the_page_says_who_loses_more(page: str, folder: Path, epsilon_dp: float) -> None:
-    said = " ".join((ROOT / f"docs/tutorials/{page}.md").read_text(encoding="utf-8").split())
-    fitted = json.loads((folder / "model.json").read_text(encoding="utf-8"))["diagnostics"]["cover"]
-    assert 1 / fitted["checked"]["sigma"] == pytest.approx(epsilon_dp, rel=2e-3)
-    for found in fitted["checks"].values():
-        if "skipped" in found:
-            assert f"not checked: {found['skipped']}" in said, found
-        elif found["within"] < found["series"]:
-            assert re.search(rf"the largest loss is at (most|least) {found['largest']:.2f}", said), found

@@ -420,5 +420,5 @@ def test_a_document_of_very_many_values_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("quiltstream.transforms.formats.jsonl._MOST_VALUES", 1_000)
     (tmp_path / "x.json").write_text(f"[{','.join('1' * 2_000)}]", encoding="utf-8")
     readings = Readings(select="select 'a' as series, 0 as time, 1 as value from files")
-    with pytest.raises(SettingsError, match="or 1,000 values"):
+    with pytest.raises(SourceFileError, match="or 1,000 values"):
         decode(FileSource(json=str(tmp_path / "x.json")), readings)

@@ -220,7 +220,7 @@ def test_row_groups_are_put_together_or_cut_to_batches_and_dictionaries_made_one
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"Obj\x01", b"id,ts,kwh\nsecret,2013-01-01,4711\n"])
 def test_a_file_of_another_format_is_named_without_its_content(tmp_path, format_, content):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(SettingsError, match=f"source.{format_}: file .* is not a whole") as caught:
+    with pytest.raises(SourceFileError, match=f"source.{format_}: file .* is not a whole") as caught:
         decode(FileSource.model_validate({format_: str(tmp_path / "x")}))
     assert "secret" not in str(caught.value)
     assert "4711" not in str(caught.value)
@@ -396,7 +396,7 @@ def test_missing_rights_are_told_and_not_called_a_spelling_mistake(tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", refuse)
         for pattern in ("*.csv", "x.csv"):
-            with pytest.raises(SettingsError, match=r"file .*x\.csv cannot be opened \(Permission denied\)"):
+            with pytest.raises(SourceFileError, match=r"file .*x\.csv cannot be opened \(Permission denied\)"):
                 ReadReadings(FileSource(csv=str(tmp_path / pattern)), READINGS)
     refuse_listing(monkeypatch, tmp_path)
     with pytest.raises(SourceFileError, match=r"the folder .* cannot be listed \(Permission denied\)"):
