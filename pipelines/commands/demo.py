@@ -24,11 +24,12 @@ from ...privacy.accounting.habits import PROMISE
 from ...privacy.estimation.per_series import contractions
 from ...privacy.estimation.transition_counts import TransitionCounts
 from ...schemas.files import begin_of, write_whole
-from ...schemas.releases import Release
+from ...schemas.releases import Release, releases_from_batch
 from ...schemas.settings.job import Settings, read_settings
 from ...transforms.plan import Plan, make_plan
+from ...transforms.sinks import read_release_rows
 from .. import data
-from ..connectors.files import released
+from ..connectors.job_io import sink_of
 from ..console import comparison, facts, heading, odds, paragraph, plural, results, working
 from ..errors import CommandError, writing
 from ..forecast import Table
@@ -143,7 +144,8 @@ def demonstrate(out: Path, *, every: bool = False) -> None:
         settings = _prepare(out, feeder)
     with working("publishing 52 weeks of the other 30"):
         summary = run_job(settings)
-    rows = sorted(released(settings), key=lambda row: row.window_start)
+    released = read_release_rows(settings.path(sink_of(settings, live=False).path))
+    rows = sorted(releases_from_batch(released), key=lambda row: row.window_start)
     truth = true_histograms(settings, feeder)
     errors = errors_of(rows, truth)
     plan = make_plan(settings)

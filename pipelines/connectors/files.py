@@ -14,8 +14,8 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.files import check_replaceable, is_file, is_folder, open_regular, part_name, reason
 from ...schemas.model_file import Model
-from ...schemas.releases import RELEASE_SCHEMA, Release, releases_from_batch
+from ...schemas.releases import RELEASE_SCHEMA
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import FileFormat, FileSink
 from ...schemas.settings.job import Settings, read_roster
@@ -166,12 +166,6 @@ def write_rejects(rejected: Any, settings: Settings) -> None:
         _ = rejected | "Rejects" >> WriteRows(settings.path(settings.rejects.path), settings.rejects.format, REJECTS)
 
 
-def released(settings: Settings) -> list[Release]:
-    """The released rows in the sink."""
-    table = _table(settings)
-    return [] if table is None else releases_from_batch(table)
-
-
 def released_ids(settings: Settings) -> list[str]:
     """The names of the releases in the sink.
 
@@ -179,25 +173,15 @@ def released_ids(settings: Settings) -> list[str]:
         SettingsError: the rows there are another query's, which this job would replace; or its place cannot be reached.
         CommandError: what is there are no releases.
     """
-    table = _table(settings)
-    return (
-        []
-        if table is None
-        else _ids(table, settings, "the file there holds", "which this job would replace; name another file")
-    )
+    path = None if settings.sink is None else _there(settings.path(settings.sink.path), "sink", "releases")
+    why = "which this job would replace; name another file"
+    return [] if path is None else _ids(path, settings, "the file there holds", why)
 
 
-def ids_in(path: str, settings: Settings) -> list[str]:
-    """The names of the releases in one file of a live sink.
-
-    Raises:
-        SettingsError: the rows there are another query's.
-        CommandError: what is there are no releases.
-    """
-    return _ids(_releases_in(path), settings, f"{path} holds", "and a folder is one query's; name another folder")
-
-
-def _ids(table: pa.Table, settings: Settings, what: str, why: str) -> list[str]:
+def _ids(path: str, settings: Settings, what: str, why: str) -> list[str]:
+    with _holding("sink", path, "releases"):
+        _check_form(path, RELEASE_SCHEMA.names)
+        table = read_release_rows(path)
     names = set(zip(table["domain"].to_pylist(), table["query"].to_pylist(), strict=True))
     own = (settings.domain, settings.query)
     others = sorted(f"{query} over {domain}" for domain, query in names if (domain, query) != own)
@@ -213,43 +197,27 @@ def check_rejects(settings: Settings) -> None:
         CommandError: the file is there and holds something else.
     """
     path = None if settings.rejects is None else _there(settings.path(settings.rejects.path), "rejects", "rejects")
-    if path is None:
-        return
-    try:
-        _check_form(path, REJECTS.schema.names)
-    except _UNREADABLE as error:
-        raise _holds_something_else("rejects", path, "rejects", error) from error
-
-
-def _table(settings: Settings) -> pa.Table | None:
-    path = None if settings.sink is None else _there(settings.path(settings.sink.path), "sink", "releases")
-    return None if path is None else _releases_in(path)
-
-
-def _releases_in(path: str) -> pa.Table:
-    try:
-        _check_form(path, RELEASE_SCHEMA.names)
-        return read_release_rows(path)
-    except _UNREADABLE as error:
-        raise _holds_something_else("sink", path, "releases", error) from error
+    if path is not None:
+        with _holding("rejects", path, "rejects"):
+            _check_form(path, REJECTS.schema.names)
 
 
 def _there(path: str, field: str, what: str) -> str | None:
-    try:
-        found = check_replaceable(Path(path)) if is_local(path) else is_elsewhere(path, field)
-    except OSError as error:
-        raise _holds_something_else(field, path, what, error) from error
-    return path if found else None
+    with _holding(field, path, what, (OSError,)):
+        return path if (check_replaceable(Path(path)) if is_local(path) else is_elsewhere(path, field)) else None
 
 
 #: What readers raise at the content of a file.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)
 
 
-def _holds_something_else(field: str, path: str, what: str, error: Exception) -> CommandError:
-    return CommandError(
-        f"{field}: {path} exists and holds no {what} ({reason(error)}); name another file, or move that one"
-    )
+@contextmanager
+def _holding(field: str, path: str, what: str, errors: tuple[type[Exception], ...] = _UNREADABLE) -> Generator[None]:
+    try:
+        yield
+    except errors as error:
+        text = f"{field}: {path} exists and holds no {what} ({reason(error)}); name another file, or move that one"
+        raise CommandError(text) from error
 
 
 def _check_form(path: str, names: list[str]) -> None:
@@ -310,7 +278,6 @@ class FollowedFiles(LiveSource):
         zone, labels = settings.slots.timezone, Labels.of(settings.space)
         words = words_of(readings, settings.slots.of)
         decoder = decoder_of(source, readings, timezone=zone, group=group, labels=labels, words=words)
-        self._grouped = group is not None
         self._source: PartitionedSource
         if source.stdin:
             self._source = StandardInput(decoder)
@@ -361,7 +328,9 @@ class SinkFolder(LiveSink):
         if store.is_there():
             registration = store.registered(self._settings.domain, self._settings.query)
         strangers = set(self._names()) if registration is None else self._look(store, registration)
-        return [one for name in sorted(strangers) for one in ids_in(in_folder(self._folder, name), self._settings)]
+        paths = [in_folder(self._folder, name) for name in sorted(strangers)]
+        why = "and a folder is one query's; name another folder"
+        return [one for path in paths for one in _ids(path, self._settings, f"{path} holds", why)]
 
     def complete(self, store: Store, registration: Registration) -> int:
         """Write the files of blocks on record that are not there: a job that was killed may have left some out.
@@ -412,11 +381,9 @@ class SinkFolder(LiveSink):
         yield from (FileSystems.split(one.path)[1] for one in match.metadata_list)
 
 
-def source(settings: Settings, group: str | None) -> LiveSource:
-    """The source of settings that name files or standard input."""
-    return FollowedFiles(settings, group)
-
-
-def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa: ARG001 - of topics
+def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa: ARG001 - as every connector's
     """A sink of settings that name a folder."""
     return SinkFolder(settings, given)
+
+
+source = FollowedFiles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileSink, KafkaSink, KafkaSource
+from ...schemas.settings.connectors import KafkaSink, KafkaSource
 from ...schemas.settings.job import Settings
 from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import parse_duration, parse_instant
@@ -26,13 +26,12 @@ from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
 from ...transforms.kafka.sink import Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.readings.slots import words_of
 from ...transforms.sinks import REJECTS, SendRejects, SendReleases, release_messages
 from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError, ExitCode
 from .job_io import Field
-from .live import LiveSink, LiveSource, recorded_blocks
+from .live import LiveSink, LiveSource, missing, needed_us, recorded_blocks
 
 _Made = TypeVar("_Made")
 
@@ -65,27 +64,9 @@ def asked(field: str, attempt: Callable[[], _Made]) -> _Made:
         raise CommandError(f"{field}: {error}. Nothing was charged by this run", code) from error
 
 
-def _missing_secrets(settings: Settings, field: str, broker: KafkaSource | KafkaSink | None) -> list[str]:
-    """A line for each secret of a broker's options that is not here."""
-    given = {} if broker is None else {f"{field}.options": broker.options}
-    if broker is not None and broker.registry is not None:
-        given[f"{field}.registry.options"] = broker.registry.options
-    named = [(place, one) for place, options in given.items() for one in located(options, settings.path).items()]
-    return [f"{place}: {one[0]}: {why}" for place, one in named if (why := _missing(dict([one]))) is not None]
-
-
-def _missing(options: Mapping[str, Option]) -> str | None:
-    """What secret of some options is not here."""
-    try:
-        resolved(options)
-    except SecretError as error:
-        return str(error)
-    return None
-
-
 def _has_secrets(field: str, options: Mapping[str, Option], left: str) -> bool:
     """Whether the secrets among some options are here; where they are not, say what is left to the workers."""
-    why = _missing(options)
+    why = missing(options)
     if why is not None:
         click.echo(f"{field}: {why}; {left} from here", err=True)
     return why is None
@@ -102,11 +83,6 @@ class SinkTopic(LiveSink):
         self._field: Field = field
         self._there: npt.NDArray[np.uint64] | None = None
         self._trimmed = False
-
-    def missing_secrets(self) -> list[str]:
-        """A line for each secret of the sink's options that is not in this process."""
-        given = getattr(self._settings, self._field).kafka
-        return _missing_secrets(self._settings, f"{self._field}.kafka", given)
 
     def check(self) -> None:
         """Look whether the topic is there and may be written, before anything is on record.
@@ -161,7 +137,17 @@ class SinkTopic(LiveSink):
         Raises:
             CommandError: the topic cannot be read or written.
         """
-        return send_blocks(self._topic, registration, self._missed(store, registration))
+        sender, sent = self._topic.sender("sink.kafka"), 0
+        try:
+            for sent, record in enumerate(self._missed(store, registration), 1):  # noqa: B007 - how many there were
+                sender.send(release_messages(rows_of(registration, record), self._topic.format, sender.head))
+            sender.finish()
+        except BrokerUnavailableError as error:
+            text = f"{error}. What was charged is on record, and is sent when the job begins again"
+            raise CommandError(text, ExitCode.AWAY if error.passing else ExitCode.SINK) from error
+        finally:
+            sender.close()
+        return sent
 
     def _missed(self, store: Store, registration: Registration) -> Iterator[Record]:
         there = self._look()
@@ -196,30 +182,6 @@ def _marks(ids: list[str]) -> npt.NDArray[np.uint64]:
     return np.array([_mark(one) for one in ids], dtype=np.uint64)
 
 
-def send_blocks(topic: Topic, registration: Registration, records: Iterable[Record]) -> int:
-    """Send blocks on record to a job's sink; refusals have no block, and are passed over.
-
-    Returns:
-        How many were sent.
-
-    Raises:
-        CommandError: they cannot be sent.
-    """
-    sender, sent = topic.sender(f"sink.{topic.kind}"), 0
-    try:
-        for record in records:
-            if record.block is not None:
-                sender.send(release_messages(rows_of(registration, record), topic.format, sender.head))
-                sent += 1
-        sender.finish()
-    except BrokerUnavailableError as error:
-        text = f"{error}. What was charged is on record, and is sent when the job begins again"
-        raise CommandError(text, ExitCode.AWAY if error.passing else ExitCode.SINK) from error
-    finally:
-        sender.close()
-    return sent
-
-
 class Topics(LiveSource):
     """Topics that a live job reads.
 
@@ -229,15 +191,13 @@ class Topics(LiveSource):
 
     def __init__(self, settings: Settings, group: str | None = None) -> None:
         self._settings = settings
-        self._given = _given_source(settings)
-        self._grouped = group is not None
+        given = None if settings.source is None else settings.source.kafka
+        if given is None:
+            raise SettingsError(["source.kafka is missing: it names the topics to read"])
+        self._given = given
         registry = self._given.registry
         schemas = None if registry is None else RegistrySchemas(registry.url, located(registry.options, settings.path))
         self._decoder = PayloadDecoder.of(settings, group=group, schemas=schemas)
-
-    def missing_secrets(self) -> list[str]:
-        """A line for each secret of the source's options that is not in this process."""
-        return _missing_secrets(self._settings, "source.kafka", self._given)
 
     def check(self) -> None:
         """Look whether the topics are there, before anything is on record.
@@ -288,13 +248,6 @@ class Topics(LiveSource):
         return ReadLive(self.partitions(pace), pace)
 
 
-def _given_source(settings: Settings) -> KafkaSource:
-    """The topics of the settings' source."""
-    if settings.source is None or settings.source.kafka is None:
-        raise SettingsError(["source.kafka is missing: it names the topics to read"])
-    return settings.source.kafka
-
-
 def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy) -> Start:
     """Where a run without a runner's state begins.
 
@@ -302,52 +255,22 @@ def start_of(settings: Settings, given: KafkaSource, pace: PollingPolicy) -> Sta
     missing, and neither the end of a topic nor a group's offsets tell where that is. So it begins at the topic's start,
     or so long before what the first missing window depends on, by the broker's stamps, as ``reread`` says.
     """
-    first = _first_of(settings, given)
-    schedule, needed_us = settings.schedule, _missing_us(settings, pace)
-    if schedule.start is None or needed_us + _before_us(settings) <= settings.grid.time_of(schedule.start):
+    first = Start(given.start) if given.start in ("earliest", "latest", "group") else None
+    if first is None:
+        first = Start("instant", max(0, parse_instant(given.start, settings.slots.timezone)))
+    grid, start = settings.grid, settings.schedule.start
+    window_us, before_us = needed_us(settings, pace)
+    if start is None or window_us <= grid.time_of(start):
         return first
     if given.reread is None:
         return first if first.kind == "instant" else EARLIEST
-    again = Start("instant", max(0, needed_us - parse_duration(given.reread)))
+    again = Start("instant", max(0, window_us - before_us - parse_duration(given.reread)))
     return max(first, again, key=lambda one: one.instant_us)
 
 
-def _missing_us(settings: Settings, pace: PollingPolicy) -> int:
-    """The instant from which on readings count in the first missing window.
-
-    Only the last slot of that window lies behind the instant at which a run begins.
-    """
-    grid = settings.grid
-    return grid.time_of(settings.schedule.start_before(grid.slots_of(pace.begin_us) + 1)) - _before_us(settings)
+def sink(settings: Settings, field: Field, given: KafkaSink) -> LiveSink:
+    """A sink of settings that name a topic."""
+    return SinkTopic(settings, topic_of(settings, given), field)
 
 
-def _before_us(settings: Settings) -> int:
-    """How long before a window a reading may count in it."""
-    words = words_of(settings.readings, settings.slots.of)
-    return 0 if words is None else words.before_us
-
-
-def _first_of(settings: Settings, given: KafkaSource) -> Start:
-    if given.start == "latest":
-        return Start("latest")
-    if given.start == "group":
-        return Start("group")
-    if given.start == "earliest":
-        return EARLIEST
-    return Start("instant", max(0, parse_instant(given.start, settings.slots.timezone)))
-
-
-def source(settings: Settings, group: str | None) -> LiveSource:
-    """The source of settings that name topics."""
-    return Topics(settings, group)
-
-
-def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:
-    """A sink of settings that name a topic.
-
-    Raises:
-        SettingsError: it is none of Kafka.
-    """
-    if given.kafka is None:
-        raise SettingsError([f"{field}.kafka is missing: it names the topic to write"])
-    return SinkTopic(settings, topic_of(settings, given.kafka), field)
+source = Topics

@@ -9,9 +9,9 @@ module is imported when the settings name it, so that a job loads the client and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -20,11 +20,13 @@ from ...schemas.releases import release_ids
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.connectors import CONNECTORS, FileSink
 from ...schemas.settings.job import Settings
+from ...schemas.settings.secrets import Option, SecretError, located, resolved
 from ...schemas.slots import SlotGrid
 from ...store.specs import Record, Registration
 from ...store.store import Store
+from ...transforms.readings.slots import words_of
 from ...transforms.sources.reader import PollingPolicy
-from .job_io import sink_of
+from .job_io import Field, sink_of
 
 
 class LiveSource(ABC):
@@ -32,10 +34,6 @@ class LiveSource(ABC):
 
     #: whether it says which windows are complete; else the runner's watermark does
     declares: ClassVar[bool] = True
-
-    def missing_secrets(self) -> list[str]:
-        """A line for each secret of the settings that is not in this process."""
-        return []
 
     def check(self) -> None:
         """Look whether the source is there, before anything is on record.
@@ -66,10 +64,6 @@ class LiveSource(ABC):
 
 class LiveSink(ABC):
     """Where a live job writes released rows or rejects, and what is there of the record."""
-
-    def missing_secrets(self) -> list[str]:
-        """A line for each secret of the settings that is not in this process."""
-        return []
 
     def check(self) -> None:
         """Look whether rows can be written there, before anything is on record.
@@ -110,10 +104,6 @@ class LiveSink(ABC):
         """
 
 
-def _sink(settings: Settings, field: Literal["sink", "rejects"], given: FileSink) -> LiveSink:
-    return import_module(CONNECTORS[given.kind]).sink(settings, field, given)
-
-
 def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     """The source of a live job.
 
@@ -125,52 +115,54 @@ def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     return import_module(CONNECTORS[settings.source.kind]).source(settings, group)
 
 
-def live_sink(settings: Settings) -> LiveSink:
-    """The sink of a live job.
-
-    Raises:
-        SettingsError: there is none.
-    """
-    sink = sink_of(settings, live=True)
-    return _sink(settings, "sink", sink)
-
-
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:
     """The sink of a live job, and that of its rejects if they go somewhere.
 
     Raises:
         SettingsError: there is no sink.
     """
-    rejects: FileSink | None = settings.rejects
-    made = None if rejects is None else _sink(settings, "rejects", rejects)
-    return live_sink(settings), made
+
+    def made(field: Field, given: FileSink) -> LiveSink:
+        return import_module(CONNECTORS[given.kind]).sink(settings, field, given.section or given)
+
+    return made("sink", sink_of(settings, live=True)), settings.rejects and made("rejects", settings.rejects)
 
 
-def check_runner(settings: Settings, runner: str | None) -> None:
-    """See that a runner has the source.
-
-    Raises:
-        SettingsError: it has not: Beam reads Pub/Sub on Dataflow, and has nothing for Python on other runners.
-    """
-    source = settings.source
-    if source is not None and source.pubsub is not None and (runner or "").lower() != "dataflowrunner":
-        raise SettingsError(
-            [
-                f"source.pubsub: Beam reads Pub/Sub on Dataflow, and the runner is {runner or 'Prism'}: give --runner="
-                "DataflowRunner after --, or bring the messages to Kafka"
-            ]
-        )
-
-
-def check_secrets(*places: LiveSource | LiveSink | None) -> None:
+def check_secrets(settings: Settings) -> None:
     """See that every secret of a broker's options is here: of a job whose workers are of this process.
 
     Raises:
         SettingsError: one is not; a line for each.
     """
-    problems = [problem for place in places if place is not None for problem in place.missing_secrets()]
+    problems: list[str] = []
+    for field, one in (("source", settings.source), ("sink", settings.sink), ("rejects", settings.rejects)):
+        broker = None if one is None else one.kafka
+        registry = None if broker is None else broker.registry
+        given = {} if broker is None else {f"{field}.kafka.options": broker.options}
+        given |= {} if registry is None else {f"{field}.kafka.registry.options": registry.options}
+        named = [(place, pair) for place, options in given.items() for pair in located(options, settings.path).items()]
+        problems += [f"{place}: {pair[0]}: {why}" for place, pair in named if (why := missing(dict([pair])))]
     if problems:
         raise SettingsError(problems)
+
+
+def missing(options: Mapping[str, Option]) -> str | None:
+    """What secret of some options is not here."""
+    try:
+        resolved(options)
+    except SecretError as error:
+        return str(error)
+    return None
+
+
+def needed_us(settings: Settings, pace: PollingPolicy) -> tuple[int, int]:
+    """When the first missing window starts, and how long before a window a reading may count in it.
+
+    Only the last slot of that window lies behind the instant at which a run begins.
+    """
+    grid, words = settings.grid, words_of(settings.readings, settings.slots.of)
+    start = settings.schedule.start_before(grid.slots_of(pace.begin_us) + 1)
+    return grid.time_of(start), 0 if words is None else words.before_us
 
 
 def recorded_blocks(

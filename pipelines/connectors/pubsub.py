@@ -13,7 +13,7 @@ import click
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileSink, PubSubSink, PubSubSource
+from ...schemas.settings.connectors import PubSubSink, PubSubSource
 from ...schemas.settings.job import Settings
 from ...schemas.slots import format_instant, parse_duration
 from ...store.exports import rows_of
@@ -22,12 +22,11 @@ from ...store.store import Store
 from ...transforms.payloads import PayloadDecoder
 from ...transforms.private_histograms import goes_on
 from ...transforms.pubsub import ReadSubscription, SendRows, with_attributes
-from ...transforms.readings.slots import words_of
 from ...transforms.sinks import release_messages
 from ...transforms.sources.reader import PollingPolicy
 from ..errors import CommandError, ExitCode
 from .job_io import Field
-from .live import LiveSink, LiveSource
+from .live import LiveSink, LiveSource, needed_us
 
 #: Seconds that the service may take to answer.
 _ANSWER_S = 60.0
@@ -124,11 +123,7 @@ class Subscription(LiveSource):
         if goes_on(options):
             return None
         now = time.time_ns() // 1_000 if now_us is None else now_us
-        settings, schedule, grid = self._settings, self._settings.schedule, self._settings.grid
-        window_us = grid.time_of(schedule.start_before(grid.slots_of(pace.begin_us) + 1))
-        words = words_of(settings.readings, settings.slots.of)
-        # a window needs what came so long before it
-        before_us = 0 if words is None else words.before_us
+        window_us, before_us = needed_us(self._settings, pace)
         whole_us = now + before_us
         if self.given.reread is not None:
             back = parse_duration(self.given.reread) + before_us
@@ -136,7 +131,7 @@ class Subscription(LiveSource):
             whole_us = window_us if kept_us <= window_us - back else kept_us + back
         if whole_us <= window_us:
             return None
-        if schedule.start is not None:
+        if self._settings.schedule.start is not None:
             click.echo(
                 f"source.pubsub: windows that start before {format_instant(whole_us)} may lack readings that an "
                 "earlier run took, and say unavailable"
@@ -223,17 +218,9 @@ class SinkTopic(LiveSink):
         return blocks
 
 
-def source(settings: Settings, group: str | None) -> LiveSource:
-    """The source of settings that name a subscription."""
-    return Subscription(settings, group)
+def sink(settings: Settings, field: Field, given: PubSubSink) -> LiveSink:  # noqa: ARG001 - as every connector's
+    """A sink of settings that name a topic."""
+    return SinkTopic(given)
 
 
-def sink(settings: Settings, field: Field, given: FileSink) -> LiveSink:  # noqa: ARG001 - the signature is every connector's
-    """A sink of settings that name a topic.
-
-    Raises:
-        SettingsError: it is none of Pub/Sub.
-    """
-    if given.pubsub is None:
-        raise SettingsError([f"{field}.pubsub is missing: it names the topic to write"])
-    return SinkTopic(given.pubsub)
+source = Subscription

@@ -32,13 +32,13 @@ from ...transforms.registration import record_before, register
 from ...transforms.sources.reader import PollingPolicy
 from ..connectors.files import check_folders, check_writable, labelled_so_far
 from ..connectors.job_io import filling, outputs_of
-from ..connectors.live import LiveSink, LiveSource, check_runner, check_secrets, live_sinks, live_source
+from ..connectors.live import LiveSink, LiveSource, check_secrets, live_sinks, live_source
 from ..on_record import Follower, begin_memory, note_lost_history
 from ..preflight import Word, check_command, preflight
-from ..runners import on_prism, options_of, reads_here, runner_name
+from ..runners import on_prism, options_of, reads_here
 from .flink import flink_job
 from .follow import LiveJob
-from .runner import check_standard_input, live_pipeline
+from .runner import check_runner, live_pipeline
 
 #: Looks of the reader in one call, and seconds that it may last, where a runner keeps every call: Flink's portable
 #: runner keeps for ever what is handed back to it (Beam's issue 27648), and a checkpoint waits for the call's end.
@@ -148,9 +148,8 @@ class LiveWay:
         check_folders(settings)
 
     def check_reading(self, settings: Settings, options: PipelineOptions) -> None:
-        """See that standard input is read here."""
-        check_standard_input(settings, options)
-        check_runner(settings, runner_name(options))
+        """See that the workers have the source."""
+        check_runner(settings, options)
         self._here = reads_here(options)
 
     def look_at(self, settings: Settings, source: Any) -> None:
@@ -164,7 +163,7 @@ class LiveWay:
         """The source; it and the sinks are there, and so are their secrets where the source is read."""
         source, (sink, rejects) = live_source(settings, plan.group_column), self.sinks(settings)
         if self._here:
-            check_secrets(source, sink, rejects)
+            check_secrets(settings)
         source.check()
         sink.check()
         if rejects is not None:

@@ -14,6 +14,7 @@ from apache_beam.runners.portability import prism_runner
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer
 from apache_beam.runners.worker import worker_pool_main
 
+from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings
 from ...transforms.checks import NOT_LIVE
 from ..errors import CommandError
@@ -116,11 +117,20 @@ def live_pipeline(options: PipelineOptions) -> beam.Pipeline:
     return beam.Pipeline(options=options)
 
 
-def check_standard_input(settings: Settings, options: PipelineOptions) -> None:
-    """See that standard input is read by the process that has it: a worker elsewhere would find it empty and ended."""
-    if settings.source is not None and settings.source.stdin and not reads_here(options):
+def check_runner(settings: Settings, options: PipelineOptions) -> None:
+    """See that the workers have the source: standard input is this process's, and Beam reads Pub/Sub on Dataflow.
+
+    Raises:
+        CommandError: standard input would be empty and ended to them.
+        SettingsError: Beam has nothing for Python that reads Pub/Sub there.
+    """
+    source, runner = settings.source, runner_name(options)
+    if source is not None and source.stdin and not reads_here(options):
         raise CommandError(
-            f"source.stdin can be read in this process only, and the workers of --runner={runner_name(options)} are "
-            "other ones, to which it is empty: leave the runner out for Prism, or write the readings to files of a "
-            "folder and follow these"
+            f"source.stdin can be read in this process only, and the workers of --runner={runner} are other ones, to "
+            "which it is empty: leave the runner out for Prism, or write the readings to files of a folder and follow "
+            "these"
         )
+    if source is not None and source.pubsub is not None and (runner or "").lower() != "dataflowrunner":
+        told = f"source.pubsub: Beam reads Pub/Sub on Dataflow, and the runner is {runner or 'Prism'}: give "
+        raise SettingsError([f"{told}--runner=DataflowRunner after --, or bring the messages to Kafka"])
