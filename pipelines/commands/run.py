@@ -35,7 +35,6 @@ from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics,
 from ..console import paragraphs, plural, print_json, results, working
 from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
-from ..estimation import estimated_plan
 from ..forecast import (
     OPERATOR,
     Block,
@@ -89,6 +88,8 @@ def run_job(
         if known.estimate is None:
             plan = make_plan(known, labelled(known, model_of(known)))
         else:
+            from ..estimation import estimated_plan  # noqa: PLC0415 - with the command fit
+
             plan = estimated_plan(known, known.estimate, BATCH, Word(history_lost=history_lost, emptied=made))
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
         return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)

@@ -23,7 +23,6 @@ from ...transforms.private_histograms import PrivateHistograms
 from ..commands.run import summary_of
 from ..connectors.files import labelled_so_far
 from ..console import results
-from ..estimation import estimated_plan
 from ..on_record import with_ledger, with_newest
 from ..preflight import Word, check_command
 from .follow import LOOK_S, follow
@@ -53,6 +52,8 @@ def run_live(
             # what is on record is looked for before a job is built
             settings, emptied = with_ledger(settings, history_lost=history_lost)
             word = replace(word, emptied=emptied)
+            from ..estimation import estimated_plan  # noqa: PLC0415 - with the command fit
+
             histograms = PrivateHistograms.of(estimated_plan(settings, estimate, way, word))
         return run_to_end(settings, histograms, beam_options, health, as_json=as_json, every=every, word=word)
 
