@@ -269,7 +269,8 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 def _noted() -> Generator[None]:
     """Note that Ctrl-C, SIGTERM or SIGHUP came."""
     here = threading.current_thread() is threading.main_thread()
-    usual = [number for number, does in _USUAL.items() if here and signal.getsignal(number) is does]
+    # a live job puts the handler of a stop in place again, after Beam's
+    usual = [number for number, does in _USUAL.items() if here and signal.getsignal(number) in (does, on_stop_signal)]
     STOP_SIGNALS.clear()
     for number in usual:
         signal.signal(number, on_stop_signal)
@@ -334,7 +335,9 @@ def code_of(stops: Sequence[int]) -> ExitCode:
 def _end_stopped() -> NoReturn:
     with suppress(OSError):  # its terminal may be closed
         click.echo(STOPPED, err=True)
-    raise click.exceptions.Exit(code_of(STOP_SIGNALS))
+    code = code_of(STOP_SIGNALS)
+    STOP_SIGNALS.clear()
+    raise click.exceptions.Exit(code)
 
 
 class Group(click.Group):
