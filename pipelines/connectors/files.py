@@ -52,7 +52,7 @@ from ...transforms.sources.contract import PartitionedSource
 from ...transforms.sources.files import decoder_of
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError, ExitCode
-from .job_io import Field, JobPath, check_paths, check_topics, is_full, job_paths, not_begun, outputs_of
+from .job_io import Field, JobPath, SinkError, check_paths, check_topics, is_full, job_paths, outputs_of
 from .live import LiveSink, LiveSource, recorded_blocks
 
 
@@ -77,7 +77,8 @@ def check_writable(settings: Settings, *, live: bool = False) -> None:
             trial.unlink()
         except OSError as error:
             if is_full(error):
-                raise not_begun(output, error) from error
+                then = f"Nothing was charged by this run: {output.mend(error)}, and run again"
+                raise SinkError(output, error, then) from error
             advice = "mend it, or name another folder" if live else "mend its folder, or name another file"
             problems.append(
                 f"{output.field}: {output.place} cannot be written ({reason(error)}); nothing was charged: {advice}"

@@ -311,12 +311,6 @@ def is_full(error: BaseException) -> bool:
     return bool(numbers) and int(numbers[-1]) in _FULL
 
 
-def not_begun(output: Output, error: OSError) -> SinkError:
-    """A job that cannot begin for want of room."""
-    then = f"Nothing was charged by this run: {output.mend(error)}, and run again"
-    return SinkError(output, error, then)
-
-
 @contextmanager
 def filling(outputs: tuple[Output, ...]) -> Generator[None]:
     """Say of an error within that it was the sink's, which gets what it lacks of the record.
