@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,70 +19,81 @@ from ...transforms.checks import LEAST_ODDS
 from ..console import facts, heading, notes, number, odds, shares
 from .fit import Fitted
 
+_KINDS = (
+    "thirds estimate a label that is drawn first, the day then following its label's chain: the promise is given "
+    "that label, and given the third itself a day is no Markov chain"
+)
+
 
 def show(console: Console, fitted: Fitted, *, every: bool = False) -> None:
     """Print a fitted model, or with the price of every cover."""
-    model, origin = fitted.model, fitted.model.provenance
+    origin = fitted.model.provenance
     heading(console, f"{fitted.path}: {origin.series:,} series, {origin.transitions:,} transitions")
-    show_belief(console, model, every=every)
-    said = [*origin.notes]
+    show_belief(console, fitted.model, every=every)
+    notes(console, _notes(fitted))
+
+
+def _notes(fitted: Fitted) -> Iterator[str]:
+    model, origin = fitted.model, fitted.model.provenance
+    yield from origin.notes
     if fitted.protected:
-        said.append(
+        yield (
             f"{fitted.protected} of its series are in the settings' roster: what is published about them would be "
             "'given the model', which is a function of their data; leave them out with --exclude"
         )
     if origin.series == 1:
-        said.append(
-            "of one series: if it is published itself, rows are 'given the model'; "
-            + shipped_text(fitting("" if model.states is None else model.states.unit, model.interval_us or 1))
+        yield "of one series: if it is published itself, rows are 'given the model'; " + shipped_text(
+            fitting("" if model.states is None else model.states.unit, model.interval_us or 1)
         )
     if origin.odds is not None and origin.odds < LEAST_ODDS:
-        said.append(f"probability about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help")
-    if METHODS[fitted.mechanism].reads != "directions" and not belief_from_dict(model.belief).has_quilts:
-        said.append(
+        yield f"probability about {origin.odds:.2f} of a cover: `run` needs --accept-cover; more series help"
+    has_quilts = model.bounds is not None or belief_from_dict(model.belief).has_quilts
+    if METHODS[fitted.mechanism].reads != "directions" and not has_quilts:
+        yield (
             f"the settings say privacy.mechanism: {fitted.mechanism}, which needs quilts, and this belief has none: "
             "set forward-backward, or fit with --belief pooled"
         )
-    said.append("all of this is exact: publishing it is a release that no ledger counts")
-    notes(console, [*said, *filter(None, [fitted.unnamed])])
+    yield "all of this is exact: publishing it is a release that no ledger counts"
+    if fitted.unnamed:
+        yield fitted.unnamed
 
 
 def show_belief(console: Console, model: Model, *, every: bool = False) -> None:
-    """Print what a fitted belief costs, and for whom it holds."""
+    """Print what a fitted belief costs, for whom it holds, and what was checked."""
     cover, rhythm = (model.diagnostics.get(name) for name in ("cover", "rhythm"))
-    if cover is None and rhythm is None:
+    if not (found := cover or rhythm):
         console.print("  How often each state is visited in the long run")
-        visits = model.diagnostics["stationary"]
-        for line in shares(() if model.states is None else model.states.labels, visits, width=console.width - 4):
+        labels = () if model.states is None else model.states.labels
+        for line in shares(labels, model.diagnostics["stationary"], width=console.width - 4):
             console.print("  ", line, sep="")
-    of_belief = _of_cover(model, cover) if cover else _of_rhythm(rhythm) if rhythm else _of_chain(model)
-    facts(console, {"promise": PROMISE, **of_belief})
+        facts(console, {"promise": PROMISE, **_of_chain(model)})
+        return
+    noise = f"sigma {number(found['sigma'])} at epsilon 1, endless"
+    said = {"promise": PROMISE}
+    if cover:
+        given = f", given the kind of day ({cover['given']})" if cover["given"] else ""
+        kept = "one of the kept chains" if cover["belief"] == "series" else "any chain that forgets so fast"
+        said |= {"habits": habits_told(cover, model.states), "a new series": of_a_new_series(cover)}
+        said |= {"noise": f"{noise}: {odds(1.0)}; {kept}{given}"}
+        said |= {"kinds": _KINDS} if cover["given"].startswith("kinds") else {}
+    else:
+        said["chain"] = f"this one, for every series, with a kernel for each of the {found['slots']} slots of the day"
+        said["noise"] = f"{noise}, by forward-backward"
+    facts(console, said)
     if cover and every:
         _show_table(console, cover["table"], cover["rank"], cover["series"])
-    if cover or rhythm:
-        _show_checks(console, cover or rhythm or {})
-
-
-def _of_cover(model: Model, found: Mapping[str, Any]) -> dict[str, str]:
-    given = f", given the kind of day ({found['given']})" if found["given"] else ""
-    kept = "one of the kept chains" if found["belief"] == "series" else "any chain that forgets so fast"
-    kinds = (
-        "thirds estimate a label that is drawn first, the day then following its label's chain: the promise is given "
-        "that label, and given the third itself a day is no Markov chain"
-    )
-    return {
-        "habits": habits_told(found, model.states),
-        "a new series": of_a_new_series(found),
-        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless: {odds(1.0)}; {kept}{given}",
-        **({"kinds": kinds} if found["given"].startswith("kinds") else {}),
-    }
-
-
-def _of_rhythm(found: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "chain": f"this one, for every series, with a kernel for each of the {found['slots']} slots of the day",
-        "noise": f"sigma {number(found['sigma'])} at epsilon 1, endless, by forward-backward",
-    }
+    checked, own = found["checked"], found.get("own")
+    lines = [(_SAID[name], _said(name, one)) for name, one in found["checks"].items()]
+    if "own" in checked:
+        lines.insert(0, (_SAID["own"], _said("own", checked["own"])))
+    elif checked["epsilon"] == 1 and own:
+        # what it knows of own chains is the noise that they need, not what they lose
+        slowest = "" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"
+        lines.insert(0, (_SAID["own"], f"{own['within']} of {found['series']} within epsilon{slowest}"))
+    at = f"epsilon {checked['epsilon']:g} and sigma {number(checked['sigma'])}"
+    at = "this noise" if checked["epsilon"] == 1 else at
+    heading(console, f"Series under richer beliefs, at {at} (stretches by kind of day)")
+    facts(console, lines)
 
 
 def _of_chain(model: Model) -> dict[str, str]:
@@ -110,12 +121,10 @@ def habits_told(found: Mapping[str, Any], space: StateSpace | None) -> str:
         return "not hidden; one series does not say how much they tell"
     if told["most"] is None:
         return "not hidden; one of them tells a state for certain, so nothing bounds what they tell"
-    first, second = told["pair"]
-    labels = [str(one) for one in range(max(told["pair"]) + 1)] if space is None else space.labels
-    least, most = (one(told["neighbours"]) for one in (min, max))
-    between = f"{most:.2f}" if len(told["neighbours"]) == 1 else f"{least:.2f} to {most:.2f}"
+    first, second = (str(one) if space is None else space.labels[one] for one in told["pair"])
+    between = " to ".join(dict.fromkeys(f"{pick(told['neighbours']):.2f}" for pick in (min, max)))
     neighbours = f"; between neighbouring bands {between}" if space is None or not space.categories else ""
-    return f"not hidden; habits tell at most {told['most']:.2f} more ({labels[first]} and {labels[second]}){neighbours}"
+    return f"not hidden; habits tell at most {told['most']:.2f} more ({first} and {second}){neighbours}"
 
 
 def of_a_new_series(found: Mapping[str, Any]) -> str:
@@ -137,17 +146,11 @@ def _show_table(console: Console, table: list[Any], rank: int, n: int) -> None:
         mark = ">" if row["rank"] == rank else " "
         probability = f"{row['probability']:.3f} ({low:.2f} to {high:.2f})"
         kept = f"{row['rank']}/{n}"
-        console.print(
-            f"  {mark} {kept:<8} {probability:<24}{_shown(row['sigma']):>20}{_shown(row['series_sigma']):>16}",
-            soft_wrap=True,
-        )
+        of_class, of_own = ("-" if row[one] is None else f"{row[one]:.2f}" for one in ("sigma", "series_sigma"))
+        console.print(f"  {mark} {kept:<8} {probability:<24}{of_class:>20}{of_own:>16}", soft_wrap=True)
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-_SAID: Mapping[str, str] = {
+_SAID = {
     "own": "own chain",
     "rhythm": "daily rhythm",
     "memory": "two slots",
@@ -157,11 +160,6 @@ _SAID: Mapping[str, str] = {
 
 #: Checks that count who loses more, because they bound the loss from below.
 _FROM_BELOW = frozenset({"25 hours", "week"})
-
-
-def said_of(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the checks found, in words: the richer belief, who loses more against it, and the largest loss."""
-    return [(_SAID[name], _said(name, one)) for name, one in found.items()]
 
 
 def _said(name: str, found: Mapping[str, Any]) -> str:
@@ -174,17 +172,3 @@ def _said(name: str, found: Mapping[str, Any]) -> str:
     if found["largest"] is None:
         return f"{said}; of the others no bound is known"
     return f"{said}; the largest loss is at {'least' if below else 'most'} {found['largest']:.2f}"
-
-
-def _show_checks(console: Console, found: Mapping[str, Any]) -> None:
-    """Print what was checked, and what the series lose by their own chains where that is known."""
-    checked = found.get("checked", {"epsilon": 1.0})
-    epsilon, own = checked["epsilon"], found.get("own")
-    lines = said_of({**({"own": checked["own"]} if "own" in checked else {}), **found["checks"]})
-    if epsilon == 1 and own:
-        # what it knows of own chains is the noise that they need, not what they lose
-        slowest = "" if own["largest"] is None else f"; the slowest needs sigma {number(own['largest'])}"
-        lines = [(_SAID["own"], f"{own['within']} of {found['series']} within epsilon{slowest}"), *lines]
-    at = "this noise" if epsilon == 1 else f"epsilon {epsilon:g} and sigma {number(checked['sigma'])}"
-    heading(console, f"Series under richer beliefs, at {at} (stretches by kind of day)")
-    facts(console, lines)
