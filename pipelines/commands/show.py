@@ -1,7 +1,7 @@
 """``quiltstream show``: released histograms as bars with their bands, and what follows from them. No Beam, no ledger.
 
-All of it is post-processing of published rows: no number here costs anything. What an option adds is plain values
-first, which ``--json`` prints as they are, and lines of text from these.
+All of it is post-processing of published rows: no number here costs anything. What an option adds is one
+:class:`Section`: plain values for ``--json``, and the lines of the text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +29,7 @@ from ...schemas.releases import tidy
 from ...schemas.slots import format_duration, format_instant, parse_instant
 from ...schemas.states import StateSpace
 from ...schemas.table_files import released_rows
-from ..console import banded, facts, heading, number, plural, print_json, results
+from ..console import banded, facts, finite, heading, number, plural, print_json, results
 from ..errors import CommandError, ExitCode, writing
 from ..released_series import Period, ReleasedSeries, Span, named, series_in
 
@@ -76,6 +77,14 @@ def _refuse(view: View, options: Mapping[str, str], why: str) -> None:
             raise CommandError(f"--{option}: {why}; leave it out")
 
 
+class Section(NamedTuple):
+    """What an option adds."""
+
+    values: Any  # for JSON
+    title: str
+    print: Callable[[Console], None]
+
+
 def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
     """Print one window, or one sum of windows, of one series or group."""
     table = chosen(paths, view)
@@ -84,19 +93,19 @@ def show(paths: Sequence[Path], view: View, *, as_json: bool) -> None:
         table = _where(table, column, min(set(table.column(column).to_pylist())))
     (series,) = series_in(table)[:1]
     spans = series.spans(view.period)
-    place = _place(spans, view, series.zone)
-    if spans[place].space.categories:
+    found = _Shown(series, spans, _place(spans, view, series.zone), view)
+    if found.space.categories:
         _refuse(view, _ORDERED, "the counts are of labels, which have neither an order nor a size")
-    found = _Shown(series, spans, place, view)
     # an option that is refused is so before anything is on the screen
-    added = {name: make(found) for name, (make, _, wanted) in _SECTIONS.items() if wanted(view)}
+    added = {name: make(found) for name, (make, wanted) in _SECTIONS.items() if wanted(view)}
     if as_json:
-        print_json(found.to_dict() | added)
+        print_json(found.to_dict() | {name: section.values for name, section in added.items()})
         return
     console = results()
     found.print(console, names)
-    for name, values in added.items():
-        _SECTIONS[name][1](console, found, values)
+    for section in added.values():
+        heading(console, section.title)
+        section.print(console)
 
 
 def write_table(paths: Sequence[Path], view: View, asked: Format | None, output: Path | None) -> None:
@@ -216,19 +225,19 @@ class _Shown:
     def space(self) -> StateSpace:
         return self.span.space
 
-    def at(self, edge: float) -> str:
-        """An edge with its unit."""
-        return f"{edge:g}{_unit(self.space)}"
+    @property
+    def unit(self) -> str:
+        return f" {self.space.unit}" if self.space.unit else ""
 
     def print(self, console: Console, names: int) -> None:
         """Print the bars, and what they rest on."""
         span, found, view, row = self.span, self.histogram, self.view, self.span.rows[-1]
         half, level = found.half_width(view.level), f"{100 * view.level:.4g} %"
+        zone, counts = self.series.zone, [int(one) for one in found.counts]
         of_class = "" if view.of_class is None else f", class {view.of_class}"
-        when = named(span.start, span.stop, self.series.zone)
+        when = named(span.start, span.stop, zone)
         heading(console, f"{self.series.query}, {self.series.key_kind} {self.series.key}{of_class}: {when}")
-        labels, counts = self.space.labels, [int(one) for one in found.counts]
-        _bars(console, banded(labels, counts, half, found.total, width=console.width - 4))
+        _bars(console, self.space.labels, counts, half, found.total)
         console.print(f"  ┃ is the published count, ░ its band of noise ({level})", style="dim")
         if min(counts) < 0:
             said = "" if found.estimate is None else "; the estimate, which --tidy and --json have, is never below 0"
@@ -238,11 +247,9 @@ class _Shown:
         length = format_duration((row.window_stop - row.window_start) // row.slots)
         gap = ", with time between them that has no released window" if span.gaps else ""
         several = f"{plural(len(span.rows), 'window')} added up{gap}; " if len(span.rows) > 1 else ""
-        all_of_them = named(self.spans[0].start, self.spans[-1].stop, self.series.zone)
-        count, is_of_calendar = len(self.spans), row.window in UNITS
-        kinds = plural(count, row.window) if is_of_calendar else f"{plural(count, 'window')} of {row.window}"
-        kinds = kinds if view.period is None else plural(count, "sum")
-        clock = "" if self.series.zone == "UTC" else f", by the clock of {self.series.zone}"
+        kind, of = ("sum", "") if view.period else (row.window, "") if row.window in UNITS else ("window", row.window)
+        windows = f"{several}{plural(len(self.spans), kind)}{of and f' of {of}'}"
+        clock = "" if zone == "UTC" else f", by the clock of {zone}"
         others = f"; {names} series or groups are in the files, --key and --query choose" if names > 1 else ""
         facts(
             console,
@@ -253,113 +260,145 @@ class _Shown:
                 ("noise", f"{row.mechanism}, scale {row.scale:.6g} (2 sigma), model {row.model_id}"
                           + (", holds only given the model" if row.given_model else "")),
                 ("cost", f"the domain {row.domain} has lost {row.loss_after:.6g} with this; looking costs nothing"),
-                ("windows", f"{several}{kinds}, {all_of_them}"
-                            f"{clock}; --window chooses{others}"),
+                ("windows", f"{windows}, {named(self.spans[0].start, self.spans[-1].stop, zone)}{clock}; --window "
+                            f"chooses{others}"),
             ],
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """What is shown without an option, as plain values."""
-        span, found, view = self.span, self.histogram, self.view
-        estimate = found.estimate
-        return {
-            "domain": self.series.domain,
-            "query": self.series.query,
-            "key_kind": self.series.key_kind,
-            "key": self.series.key,
-            "class": view.of_class,
-            "window_start": format_instant(span.start),
-            "window_stop": format_instant(span.stop),
-            "window": span.rows[-1].window,
-            "timezone": self.series.zone,
-            "windows": len(span.rows),
-            "gaps": span.gaps,
-            "release_ids": [row.release_id for row in span.rows],
-            "unit": self.space.unit,
+        found, row = self.histogram, self.span.rows[-1]
+        return _of_span(self.series, self.span, self.view.level) | {
+            "window_start": format_instant(self.span.start),
+            "window_stop": format_instant(self.span.stop),
+            "window": row.window,
+            "class": self.view.of_class,
+            "release_ids": [one.release_id for one in self.span.rows],
             "edges": None if self.space.categories else list(self.space.edges),
             "bins": list(self.space.labels),
             "counts": found.counts.tolist(),
-            "half_width": found.half_width(view.level),
-            "level": view.level,
-            "estimate": None if estimate is None else [round(one, 6) for one in estimate.tolist()],
+            "half_width": found.half_width(self.view.level),
+            "estimate": None if found.estimate is None else [round(one, 6) for one in found.estimate.tolist()],
             "total": found.total,
-            "loss_after": span.rows[-1].loss_after,
         }
 
+    def duration(self) -> Section:
+        """Cells at or above each edge."""
+        tails, total, rows = self.histogram.tails(self.view.level), self.histogram.total, list[tuple[str, str]]()
+        values = [
+            {"edge": edge, "count": int(count), "half_width": float(half)}
+            for edge, count, half in zip(self.space.edges, tails.counts, tails.half_widths, strict=True)
+        ]
+        for one in values:
+            count, half = one["count"], one["half_width"]
+            share = f"  {_percent(count / total)} ± {_percent(half / total)}" if total else ""
+            rows.append((f"{one['edge']:g}{self.unit} and above", f"{count:>9,} ± {half:,.0f}{share}"))
+        return Section(values, "Load duration: cells at or above an edge", partial(facts, said=rows))
 
-def _bars(console: Console, lines: Sequence[Any]) -> None:
-    for line in lines:
+    def quantile(self, found: ReleasedHistogram, share: float) -> tuple[float | None, float | None, str]:
+        """The edges that a quantile of a histogram lies between, and these in words."""
+        places = found.quantile(share, self.view.level)
+        low, high = (None if place is None else self.space.edges[place] for place in places)
+        if low is None:
+            return low, high, "anywhere: the noise hides it" if high is None else f"below {high:g}{self.unit}"
+        return low, high, f"{low:g}{self.unit} and above" if high is None else f"{low:g} to {high:g}{self.unit}"
+
+    def quantiles(self) -> Section:
+        """Bands of edges."""
+        values, rows = list[dict[str, Any]](), list[tuple[str, str]]()
+        for share in self.view.quantiles:
+            try:
+                low, high, said = self.quantile(self.histogram, share)
+            except ValueError as error:
+                raise CommandError(f"--quantiles: {str(error).removeprefix('quantile: ')}") from error
+            values.append({"share": share, "low": low, "high": high})
+            rows.append(("median" if share == 0.5 else f"{100 * share:.3g}%", said))  # noqa: PLR2004 - the median
+        return Section(values, "Quantiles of the values", partial(facts, said=rows))
+
+    def moments(self) -> Section:
+        """Bounds on mean and total of the values."""
+        (low, high), edges = self.view.mean or (-math.inf, math.inf), self.space.edges
+        if edges and not (low <= edges[0] and high >= edges[-1]):
+            raise CommandError(
+                f"--mean {low:g},{high:g}: all values lie between these, so they must hold the edges {edges[0]:g} to "
+                f"{edges[-1]:g}"
+            )
+        try:
+            found = self.histogram.moments((low, *edges), (*edges, high), self.view.level)
+        except ValueError as error:
+            raise CommandError(f"--mean: {error}") from error
+        said = [("mean", found.mean.low, found.mean.high, self.unit)]
+        said.append(("total", found.total.low, found.total.high, f"{self.unit} · slots"))
+        if self.space.unit in _WATTS:
+            factor = _WATTS[self.space.unit] * self.span.slot_hours / 1000
+            said.append(("energy", found.total.low * factor, found.total.high * factor, " kWh"))
+        values = {name: finite(ends) for name, *ends, _ in said}
+        rows = [(name, f"{_interval(*values[name])}{unit}") for name, *_, unit in said]
+        title = "Mean and total of the values, between the ends of the bins"
+        return Section(values, title, partial(facts, said=rows))
+
+    def change(self) -> Section:
+        """The shares against those of the window, or sum of windows, before."""
+        if self.place == 0:
+            raise CommandError("--change: there is no window before this one; choose a later one with --window")
+        before, now = self.spans[self.place - 1], self.histogram
+        if before.stop > self.span.start:
+            raise CommandError("--change: the window before overlaps this one; both are noisy counts of the same cells")
+        try:
+            found = change(before.histogram(self.view.of_class), now, self.view.level)
+        except ValueError as error:
+            raise CommandError(f"--change: {error}") from error
+        half, rows, moves = found.half_width, list[tuple[str, str]](), found.differences.tolist()
+        for label, share, moved in zip(self.space.labels, (now.counts / (now.total or 1)).tolist(), moves, strict=True):
+            beyond = "" if abs(moved) <= half else "  beyond the noise"
+            points = f"{100 * moved:+7.2f} ± {100 * half:.2f} points{beyond}"
+            rows.append((label, f"{_percent(share - moved):>7} to {_percent(share):>7}  {points}"))
+        title = f"Change of shares since {named(before.start, before.stop, self.series.zone)}"
+        values = {"since": format_instant(before.start), "differences": moves, "half_width": half}
+        return Section(values, title, partial(facts, said=rows))
+
+    def profile(self) -> Section:
+        """A line for each class of slots."""
+        span, edges, view = self.span, self.space.edges, self.view
+        if not span.classes:
+            raise CommandError(
+                "--profile: the rows are of all slots; publish them by classes (`by: hour`) for a profile"
+            )
+        if not edges:
+            raise CommandError("--profile: there is a single bin, and so no edge to count from")
+        edge = edges[len(edges) // 2] if view.edge is None else view.edge
+        if edge not in edges:
+            raise CommandError(f"--edge {edge:g}: it is none of the edges {', '.join(f'{one:g}' for one in edges)}")
+        place, values = edges.index(edge), list[dict[str, Any]]()
+        for label in span.classes:
+            found = span.histogram(label)
+            tails, total = found.tails(view.level), found.total
+            count, half = int(tails.counts[place]), float(tails.half_widths[place])
+            low, high, median = self.quantile(found, 0.5) if found.noises else (None, None, "no slot")
+            values.append({
+                "class": label, "cells": total, "edge": edge, "above": count, "half_width": half,
+                "share": count / total if total else None, "share_half_width": half / total if total else None,
+                "median_low": low, "median_high": high, "median": median,
+            })  # fmt: skip
+        left = max(map(len, span.classes))
+        labels = [f"{one['class']:<{left}}  {one['median']}" for one in values]
+        shares, halves = ([one[name] or 0.0 for one in values] for name in ("share", "share_half_width"))
+        title = f"Profile: share of cells at or above {edge:g}{self.unit}, and where the median lies"
+        bars = partial(_bars, labels=labels, values=shares, half_width=halves, total=None, percent=True)
+        return Section(values, title, bars)
+
+
+def _bars(
+    console: Console,
+    labels: Sequence[str],
+    values: Sequence[float],
+    half_width: float | Sequence[float],
+    total: float | None,
+    *,
+    percent: bool = False,
+) -> None:
+    for line in banded(labels, values, half_width, total, width=console.width - 4, percent=percent):
         console.print("  ", line, sep="", no_wrap=True, overflow="crop")
-
-
-def _duration(shown: _Shown) -> list[dict[str, Any]]:
-    tails = shown.histogram.tails(shown.view.level)
-    return [
-        {"edge": edge, "count": int(count), "half_width": float(half)}
-        for edge, count, half in zip(shown.space.edges, tails.counts, tails.half_widths, strict=True)
-    ]
-
-
-def _print_duration(console: Console, shown: _Shown, found: list[dict[str, Any]]) -> None:
-    heading(console, "Load duration: cells at or above an edge")
-    total = shown.histogram.total
-    labels = [f"{shown.at(one['edge'])} and above" for one in found]
-    for label, one in zip(labels, found, strict=True):
-        count, half = one["count"], one["half_width"]
-        share = f"  {_percent(count / total)} ± {_percent(half / total)}" if total else ""
-        console.print(f"  {label:<{max(map(len, labels))}}  {count:>9,} ± {half:,.0f}{share}", soft_wrap=True)
-
-
-def _edges(shown: _Shown, *places: int | None) -> tuple[float | None, ...]:
-    return tuple(None if place is None else shown.space.edges[place] for place in places)
-
-
-def _quantiles(shown: _Shown) -> list[dict[str, Any]]:
-    """Each quantile of the options, and the edges that it lies between."""
-    found, level = shown.histogram, shown.view.level
-    try:
-        bands = [(share, *_edges(shown, *found.quantile(share, level))) for share in shown.view.quantiles]
-    except ValueError as error:
-        raise CommandError(f"--quantiles: {str(error).removeprefix('quantile: ')}") from error
-    return [{"share": share, "low": low, "high": high} for share, low, high in bands]
-
-
-def _print_quantiles(console: Console, shown: _Shown, found: list[dict[str, Any]]) -> None:
-    heading(console, "Quantiles of the values")
-    names = ["median" if one["share"] == 0.5 else f"{100 * one['share']:.3g}%" for one in found]  # noqa: PLR2004 - the median
-    facts(console, [(name, _between(shown, one["low"], one["high"])) for name, one in zip(names, found, strict=True)])
-
-
-def _between(shown: _Shown, low: float | None, high: float | None) -> str:
-    if low is None:
-        return "anywhere: the noise hides it" if high is None else f"below {shown.at(high)}"
-    return f"{shown.at(low)} and above" if high is None else f"{low:g} to {shown.at(high)}"
-
-
-def _moments(shown: _Shown) -> dict[str, list[float | None]]:
-    low, high = shown.view.mean or (-math.inf, math.inf)
-    edges = shown.space.edges
-    if edges and not (low <= edges[0] and high >= edges[-1]):
-        raise CommandError(
-            f"--mean {low:g},{high:g}: all values lie between these, so they must hold the edges {edges[0]:g} to "
-            f"{edges[-1]:g}"
-        )
-    try:
-        found = shown.histogram.moments((low, *edges), (*edges, high), shown.view.level)
-    except ValueError as error:
-        raise CommandError(f"--mean: {error}") from error
-    said = {"mean": (found.mean.low, found.mean.high), "total": (found.total.low, found.total.high)}
-    if shown.space.unit in _WATTS:
-        factor = _WATTS[shown.space.unit] * shown.span.slot_hours / 1000
-        said["energy"] = (found.total.low * factor, found.total.high * factor)
-    return {name: [None if math.isinf(end) else end for end in ends] for name, ends in said.items()}
-
-
-def _print_moments(console: Console, shown: _Shown, found: dict[str, list[float | None]]) -> None:
-    unit = _unit(shown.space)
-    units = {"mean": unit, "total": f"{unit} · slots", "energy": " kWh"}
-    heading(console, "Mean and total of the values, between the ends of the bins")
-    facts(console, [(name, f"{_interval(*ends)}{units[name]}") for name, ends in found.items()])
 
 
 def _interval(low: float | None, high: float | None) -> str:
@@ -369,86 +408,28 @@ def _interval(low: float | None, high: float | None) -> str:
     return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 
 
-def _change(shown: _Shown) -> dict[str, Any]:
-    if shown.place == 0:
-        raise CommandError("--change: there is no window before this one; choose a later one with --window")
-    before = shown.spans[shown.place - 1]
-    if before.stop > shown.span.start:
-        raise CommandError("--change: the window before overlaps this one; both are noisy counts of the same cells")
-    try:
-        found = change(before.histogram(shown.view.of_class), shown.histogram, shown.view.level)
-    except ValueError as error:
-        raise CommandError(f"--change: {error}") from error
-    return {
-        "since": format_instant(before.start),
-        "differences": found.differences.tolist(),
-        "half_width": found.half_width,
-    }
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
-def _print_change(console: Console, shown: _Shown, found: dict[str, Any]) -> None:
-    before, now, half = shown.spans[shown.place - 1], shown.histogram, found["half_width"]
-    heading(console, f"Change of shares since {named(before.start, before.stop, shown.series.zone)}")
-    left = max(map(len, shown.space.labels))
-    shares = (now.counts / (now.total or 1)).tolist()
-    for label, share, moved in zip(shown.space.labels, shares, found["differences"], strict=True):
-        beyond = "" if abs(moved) <= half else "  beyond the noise"
-        console.print(
-            f"  {label:<{left}}  {_percent(share - moved):>7} to {_percent(share):>7}  {100 * moved:+7.2f} ± "
-            f"{100 * half:.2f} points{beyond}",
-            soft_wrap=True,
-        )
-
-
-def _profile(shown: _Shown) -> list[dict[str, Any]]:
-    span, edges, view = shown.span, shown.space.edges, shown.view
-    if not span.classes:
-        raise CommandError("--profile: the rows are of all slots; publish them by classes (`by: hour`) for a profile")
-    if not edges:
-        raise CommandError("--profile: there is a single bin, and so no edge to count from")
-    edge = edges[len(edges) // 2] if view.edge is None else view.edge
-    if edge not in edges:
-        raise CommandError(f"--edge {edge:g}: it is none of the edges {', '.join(f'{one:g}' for one in edges)}")
-    place, lines = edges.index(edge), list[dict[str, Any]]()
-    for label in span.classes:
-        found = span.histogram(label)
-        tails = found.tails(view.level)
-        low, high = _edges(shown, *found.quantile(0.5, view.level)) if found.noises else (None, None)
-        count, half = int(tails.counts[place]), float(tails.half_widths[place])
-        lines.append(
-            {
-                "class": label,
-                "cells": found.total,
-                "edge": edge,
-                "above": count,
-                "half_width": half,
-                "share": count / found.total if found.total else None,
-                "share_half_width": half / found.total if found.total else None,
-                "median_low": low,
-                "median_high": high,
-                "median": _between(shown, low, high) if found.noises else "no slot",
-            }
-        )
-    return lines
-
-
-def _print_profile(console: Console, shown: _Shown, found: list[dict[str, Any]]) -> None:
-    edge = shown.at(found[0]["edge"])
-    heading(console, f"Profile: share of cells at or above {edge}, and where the median lies")
-    left = max(len(line["class"]) for line in found)
-    labels = [f"{line['class']:<{left}}  {line['median']}" for line in found]
-    shares, halves = ([line[name] or 0.0 for line in found] for name in ("share", "share_half_width"))
-    _bars(console, banded(labels, shares, halves, None, width=console.width - 4, percent=True))
-
-
-#: What options add: by its name in JSON its values, its text, and whether it is wanted.
-_SECTIONS: dict[str, tuple[Callable[[_Shown], Any], Callable[[Console, _Shown, Any], None], Callable[[View], Any]]] = {
-    "duration": (_duration, _print_duration, lambda view: view.duration),
-    "quantiles": (_quantiles, _print_quantiles, lambda view: view.quantiles),
-    "moments": (_moments, _print_moments, lambda view: view.mean is not None),
-    "change": (_change, _print_change, lambda view: view.change),
-    "profile": (_profile, _print_profile, lambda view: view.profile),
+#: What options add, by its name in JSON, and whether it is wanted.
+_SECTIONS: dict[str, tuple[Callable[[_Shown], Section], Callable[[View], Any]]] = {
+    "duration": (_Shown.duration, lambda view: view.duration),
+    "quantiles": (_Shown.quantiles, lambda view: view.quantiles),
+    "moments": (_Shown.moments, lambda view: view.mean is not None),
+    "change": (_Shown.change, lambda view: view.change),
+    "profile": (_Shown.profile, lambda view: view.profile),
 }
+
+
+def _of_span(series: ReleasedSeries, span: Span, level: float) -> dict[str, Any]:
+    """What the picture and the table of sums say of a span."""
+    return {
+        "domain": series.domain, "query": series.query, "key_kind": series.key_kind, "key": series.key,
+        "window_start": span.start, "window_stop": span.stop, "timezone": series.zone, "windows": len(span.rows),
+        "gaps": span.gaps, "unit": span.space.unit, "level": level, "loss_after": span.rows[-1].loss_after,
+    }  # fmt: skip
+
 
 _TEXT, _NUMBER = pa.utf8(), pa.float64()
 _STAMP = pa.timestamp("us", tz="UTC")
@@ -471,33 +452,20 @@ def _summed_table(table: pa.Table, view: View) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for series in series_in(table):
         for span in series.spans(view.period):
-            shared = {
-                "domain": series.domain, "query": series.query, "key_kind": series.key_kind, "key": series.key,
-                "window_start": span.start, "window_stop": span.stop, "timezone": series.zone,
-                "windows": len(span.rows), "gaps": span.gaps, "unit": span.space.unit, "level": view.level,
-                "loss_after": span.rows[-1].loss_after,
+            shared = _of_span(series, span, view.level) | {
                 "model_id": " ".join(sorted({row.model_id for row in span.rows})),
                 "release_ids": " ".join(row.release_id for row in span.rows),
-            }  # fmt: skip
+            }
             for label in span.classes or (None,):
                 found = span.histogram(label)
-                half, estimate = found.half_width(view.level), found.estimate
-                for place, (name, (low, high)) in enumerate(zip(span.space.labels, span.space.ends, strict=True)):
-                    count = int(found.counts[place])
-                    rows.append(
-                        shared
-                        | {
-                            "class": label or "", "bin": name, "bin_low": low, "bin_high": high, "count": count,
-                            "low": count - half, "high": count + half, "half_width": half, "total": found.total,
-                            "estimate": None if estimate is None else float(estimate[place]),
-                        }
-                    )  # fmt: skip
+                half, counts = found.half_width(view.level), found.counts.tolist()
+                estimates = [None] * len(counts) if found.estimate is None else found.estimate.tolist()
+                bins = zip(span.space.labels, span.space.ends, counts, estimates, strict=True)
+                shared |= {"class": label or "", "half_width": half, "total": found.total}
+                rows += [
+                    shared
+                    | {"bin": name, "bin_low": low, "bin_high": high, "count": count, "estimate": estimate}
+                    | {"low": count - half, "high": count + half}
+                    for name, (low, high), count, estimate in bins
+                ]
     return pa.Table.from_pylist(rows, schema=_SUMMED)
-
-
-def _unit(space: StateSpace) -> str:
-    return f" {space.unit}" if space.unit else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
