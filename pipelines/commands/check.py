@@ -9,10 +9,11 @@ last messages are looked at.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import starmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise, starmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -25,7 +26,7 @@ from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings, read_roster, read_settings
 from ...schemas.settings.readings import Constant
 from ...schemas.slots import Schedule, SlotGrid, format_duration, format_instant, time_zone
-from ...transforms.common.batches import Floats, Ints, reading_columns
+from ...transforms.common.batches import Floats, Ints, ReadingColumns, reading_columns
 from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import PayloadDecoder
 from ...transforms.readings.slots import Words, slot_readings, words_of
@@ -37,7 +38,7 @@ from ..forecast import Block, Line, Table
 from ..init.rhythm import COUNTER_RISES, most_frequent, rises_in
 from ..runners import read_source
 from .check_messages import messages_of_topics, schemas_of
-from .remarks import APART, of_counts, of_values
+from .remarks import APART, far, of_counts, of_values, usual_size
 
 #: Places that are shown for each reason of a reject, and names of series; reasons that are shown; messages of topics
 #: that are looked at.
@@ -69,10 +70,7 @@ class Gathered:
     def runs(self) -> Iterator[tuple[str, slice]]:
         """Each series with the place of its readings."""
         ends = np.searchsorted(self.series, np.arange(len(self.names)), side="right").tolist()
-        begin = 0
-        for name, end in zip(self.names, ends, strict=True):
-            yield name, slice(begin, end)
-            begin = end
+        yield from zip(self.names, starmap(slice, pairwise([0, *ends])), strict=True)
 
     def steps(self) -> Ints:
         """Distances between two readings of a series, microseconds, but those of none."""
@@ -80,40 +78,39 @@ class Gathered:
         return steps[steps > 0]
 
 
-@dataclass
-class _Gathering:
-    numbers: dict[str, int] = field(default_factory=dict)
-    parts: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
-    rejects: dict[RejectReason, tuple[int, list[str]]] = field(default_factory=dict)
-    groups: set[tuple[str, str]] = field(default_factory=set)  # what each series is in
-    usual: dict[str, float] = field(default_factory=dict)  # the usual size of the first values of each file
+def _columns(readings: pa.RecordBatch) -> ReadingColumns:
+    return reading_columns(readings, grouped="group" in readings.schema.names)
 
-    def add(self, path: str, decoded: Decoded) -> None:
-        for one in decoded.rejects:
-            count, places = self.rejects.setdefault(one.reason, (0, []))
-            room = _SHOWN - len(places)
-            places += [f"{path}:{position}" for position in one.positions[: max(room, 0)].tolist()]
-            self.rejects[one.reason] = (count + len(one.positions), places)
-        if decoded.readings is not None:
-            self.compare(path, decoded.readings)
-            self.take(decoded.readings)
 
-    def compare(self, path: str, readings: pa.RecordBatch) -> None:
-        if path not in self.usual and len(self.usual) < _FILES:
-            columns = reading_columns(readings, grouped="group" in readings.schema.names)
-            sizes = np.abs(columns.values[columns.good])
-            if (sizes > 0).any():
-                self.usual[path] = float(np.median(sizes[sizes > 0]))
+class _Readings:
+    """Readings that come batch by batch."""
 
-    def take(self, readings: pa.RecordBatch) -> None:
-        columns = reading_columns(readings, grouped="group" in readings.schema.names)
-        names = cast("list[str]", columns.names.to_pylist())
+    def __init__(self, batches: Iterable[ReadingColumns] = ()) -> None:
+        self.numbers: dict[str, int] = {}
+        self.groups: set[tuple[str, str]] = set()  # what each series is in
+        self._parts: list[tuple[Ints, Ints, Floats]] = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
+        for one in batches:
+            self.add(one)
+
+    def add(self, columns: ReadingColumns) -> None:
+        names, good = cast("list[str]", columns.names.to_pylist()), columns.good
         numbers = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in names], dtype=np.int64)
-        good = columns.good
-        self.parts.append((numbers[columns.series[good]], columns.times[good], columns.values[good]))
+        self._parts.append((numbers[columns.series[good]], columns.times[good], columns.values[good]))
         if columns.groups is not None and columns.group is not None:
             pairs = np.unique(np.stack([columns.series[good], columns.group[good]], axis=1), axis=0).tolist()
             self.groups |= {(names[at], columns.groups[group].as_py()) for at, group in pairs}
+
+    def ordered(self, *, rising: bool = False) -> tuple[tuple[str, ...], Ints, Ints, Floats]:
+        """Names, and by name and time each reading's series, time and value; of one time the lowest first, if asked."""
+        series, times, values = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        # in the order of the names, so that two readings of the same files say the same
+        heard = set(np.unique(series).tolist())
+        names = sorted(name for name, number in self.numbers.items() if number in heard)
+        rank = np.zeros(len(self.numbers), dtype=np.int64)
+        rank[[self.numbers[name] for name in names]] = np.arange(len(names))
+        series = rank[series]
+        order = np.lexsort((values, times, series) if rising else (times, series))
+        return tuple(names), series[order], times[order], values[order]
 
 
 class TopicSample:
@@ -138,63 +135,38 @@ class TopicSample:
 
 def gather(source: ReadReadings | TopicSample, grid: SlotGrid, words: Words | None) -> Gathered:
     """Read every file of a source as a run does, without Beam; with a word about several rows, as the slots."""
-    found, held, some = _Gathering(), list[pa.RecordBatch](), set[str]()
+    found, held, some, usual = _Readings(), list[pa.RecordBatch](), set[str](), dict[str, float]()
+    rejects: dict[RejectReason, tuple[int, list[str]]] = {}
     for path, decoded in source.decoded():
         some |= {path} if decoded.readings is not None or decoded.rejects or decoded.passed else set()
-        if words is not None and decoded.readings is not None:
-            held.append(decoded.readings)
-            found.compare(path, decoded.readings)
-            found.add(path, replace(decoded, readings=None))
+        for one in decoded.rejects:
+            count, places = rejects.get(one.reason, (0, []))
+            shown = [*places, *(f"{path}:{position}" for position in one.positions[:_SHOWN].tolist())][:_SHOWN]
+            rejects[one.reason] = (count + len(one.positions), shown)
+        if decoded.readings is None:
+            continue
+        columns = _columns(decoded.readings)
+        size = usual_size(columns.values[columns.good]) if path not in usual and len(usual) < _FILES else None
+        usual |= {} if size is None else {path: size}
+        if words is None:
+            found.add(columns)
         else:
-            found.add(path, decoded)
+            held.append(decoded.readings)
     for one in [] if words is None else slot_readings(held, grid, words):
-        found.take(one)
-    empty = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    series, times, values = (np.concatenate(column) for column in zip(empty, *found.parts, strict=True))
-    # in the order of the names, so that two readings of the same files say the same
-    numbers = set(np.unique(series).tolist())
-    names = sorted(name for name, number in found.numbers.items() if number in numbers)
-    rank = np.zeros(max(len(found.numbers), 1), dtype=np.int64)
-    rank[[found.numbers[name] for name in names]] = np.arange(len(names))
-    series = rank[series] if len(series) else series
-    order = np.lexsort((times, series))
-    # what a counter rises has times of its own
-    is_register = words is not None and words.register is not None
-    as_held = (columns.times[columns.good] for columns in map(reading_columns, held))
-    stamps = np.concatenate([times[:0], *as_held]) if is_register else times
-    span = (int(stamps.min()), int(stamps.max())) if len(times) else None
+        found.add(_columns(one))
+    names, series, times, values = found.ordered()
+    stamps, fell = times, dict[str, int]()
+    if words is not None and words.register is not None:  # what a counter rises has times of its own
+        known, of, stamps, registers = _Readings(map(_columns, held)).ordered(rising=True)
+        falls = np.bincount(of[1:][(np.diff(of) == 0) & (np.diff(registers) < 0)], minlength=len(known)).tolist()
+        fell = {name: count for name, count in zip(known, falls, strict=True) if count}
     files = sorted({task.path for task in source.tasks})
     rowless = [path for path in files if path not in some]
     said = [f"no row is a reading or a reject in {listed(rowless, _SHOWN)}"] if rowless else []
-    times_named = Counter(name for name, _ in found.groups)
-    moving = tuple(sorted(name for name, count in times_named.items() if count > 1))
-    return Gathered(
-        tuple(names),
-        series[order],
-        times[order],
-        values[order],
-        found.rejects,
-        len(files),
-        (*source.left_out, *said),
-        moving,
-        span,
-        _fell(held) if is_register else {},
-        found.usual,
-    )
-
-
-def _fell(held: Sequence[pa.RecordBatch]) -> dict[str, int]:
-    """How often the registers of each series are lower than before; of readings of one time the lowest is first."""
-    found = _Gathering()
-    for one in held:
-        found.take(one)
-    if not found.parts:
-        return {}
-    series, times, values = (np.concatenate(column) for column in zip(*found.parts, strict=True))
-    order = np.lexsort((values, times, series))
-    series, values = series[order], values[order]
-    falls = np.bincount(series[1:][(np.diff(series) == 0) & (np.diff(values) < 0)], minlength=len(found.numbers))
-    return {name: int(falls[number]) for name, number in sorted(found.numbers.items()) if falls[number]}
+    moving = sorted(name for name, count in Counter(name for name, _ in found.groups).items() if count > 1)
+    span = (int(stamps.min()), int(stamps.max())) if len(times) else None
+    left_out = (*source.left_out, *said)
+    return Gathered(names, series, times, values, rejects, len(files), left_out, tuple(moving), span, fell, usual)
 
 
 def check(settings: Settings) -> Table:
@@ -218,14 +190,11 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None, messages:
     grid, space, schedule = settings.grid, settings.space, settings.schedule
     slots = grid.slots_of(data.times)
     doubled = (np.diff(data.series) == 0) & (np.diff(slots) == 0)
-    inside = np.ones(len(slots), dtype=np.bool_)
-    if roster is not None and len(slots):
-        known = set(roster.series)
-        inside = np.array([name in known for name in data.names], dtype=np.bool_)[data.series]
+    known = set(data.names if roster is None else roster.series)
+    inside = np.array([name in known for name in data.names], dtype=np.bool_)[data.series]
     first = schedule.first if schedule.start is not None else None
     stop = schedule.covered.stop if schedule.bounded else schedule.stop
-    early = np.zeros(len(slots), dtype=np.bool_) if first is None else slots < first
-    late = np.zeros(len(slots), dtype=np.bool_) if stop is None else slots >= stop
+    early, late = slots < (-math.inf if first is None else first), slots >= (math.inf if stop is None else stop)
     counted = inside & ~early & ~late
     # the readings of a cell follow one another, and count together or not at all
     cells = int(counted.sum() - (doubled & counted[1:]).sum())
@@ -237,7 +206,11 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None, messages:
     shares = np.bincount(space.encode(data.values), minlength=space.bins) / max(len(slots), 1)
     numbers = np.bincount(data.series, minlength=max(len(data.names), 1))
     is_register = settings.readings is not None and settings.readings.register_ is not None
-    counters = () if is_register or space.categories else tuple(_counters(data))
+    of = {} if space.categories else {name: data.values[at] for name, at in data.runs()}
+    rising = (name for name, one in of.items() if len(one) >= COUNTER_RISES and rises_in(one))
+    counters = () if is_register else tuple(rising)
+    others = {name: usual_size(of[name]) for name in sorted(of.keys() - set(counters))}
+    usual = {name: size for name, size in others.items() if size is not None}
     rejects = sorted(data.rejects.items(), key=lambda item: (-item[1][0], item[0]))
     found = SimpleNamespace(
         files=data.files,  # that were read
@@ -256,7 +229,7 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None, messages:
         contradicting=int((doubled & (np.diff(data.values) != 0)).sum()),  # those of another value
         never_fall=counters,  # series whose value rises and never falls, but for a counter that was cleared
         # other series whose usual value is hundreds of times that of the others, or a small part of it
-        apart=() if space.categories else tuple(_apart(data, frozenset(counters))),
+        apart=far(usual, APART),
         bins=dict(zip(space.labels, shares.tolist(), strict=False)),  # share of the readings in each
         not_in_roster=int((~inside).sum()),  # readings of series that the roster does not have
         before=int((inside & early).sum()),  # readings before the first window
@@ -312,28 +285,6 @@ def _unended(schedule: Schedule, latest: int) -> int:
     if covered.stop - 1 - latest <= length * _ENDED:
         return 0
     return len(schedule) - schedule.ended_by(latest + 1)
-
-
-def _counters(data: Gathered) -> Iterator[str]:
-    """Series of many readings whose value rises as that of a meter's counter."""
-    for name, at in data.runs():
-        values = data.values[at]
-        if len(values) >= COUNTER_RISES and rises_in(values):
-            yield name
-
-
-def _apart(data: Gathered, counters: frozenset[str]) -> Iterator[str]:
-    """Series whose usual value is far from that of the others, by orders of magnitude, but for counters."""
-    usual: dict[str, float] = {}
-    for name, at in data.runs():
-        if name in counters:
-            continue
-        sizes = np.abs(data.values[at])
-        sizes = sizes[sizes > 0]
-        if len(sizes):
-            usual[name] = float(np.median(sizes))
-    middle = float(np.median(list(usual.values()))) if usual else 0.0
-    yield from (name for name, size in usual.items() if not middle / APART < size < middle * APART)
 
 
 def check_file(path: Path, *, as_json: bool) -> int:

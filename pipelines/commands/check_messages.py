@@ -20,7 +20,6 @@ from ...schemas.files import FileError, read_regular, reason
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_settings
-from ...schemas.settings.readings import Readings
 from ...schemas.settings.secrets import located
 from ...schemas.slots import format_instant, parse_instant
 from ...transforms.formats.rows import Decoded
@@ -122,16 +121,19 @@ class Tried:
 
 
 class Trial:
-    """Tries messages; it belongs to one command."""
+    """Tries messages as a job reads them; it belongs to one command."""
 
-    def __init__(
-        self, readings: Readings, timezone: str, group: str | None = None, schemas: SchemaLookup | None = None
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
+        readings, source = settings.readings, settings.source
+        if readings is None:
+            raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
+        if source is not None and source.section is None and not are_messages(source.format, readings):
+            readings.check_columns()  # as a run does
+        group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
         # names in clear, as the operator has them
         section = readings.model_copy(update={"pseudonyms": None})
-        self._decoder = PayloadDecoder(section, timezone, group, schemas=schemas)
+        self._decoder = PayloadDecoder(section, settings.slots.timezone, group, schemas=schemas_of(settings))
         self._decoder.check()
-        self._where = section.where
         self._without = replace(self._decoder, readings=section.model_copy(update={"where": None}))
 
     def of(self, messages: Messages) -> Iterator[Tried]:
@@ -152,10 +154,9 @@ class Trial:
     def _why_passed(self, message: Messages) -> str:
         if message.payloads[0] is None:
             return "it has no payload"
-        if self._where is not None and any(
-            part.readings is not None or part.rejects for part in self._without.decode(message)
-        ):
-            return f"readings.where does not hold: {self._where}"
+        where = self._decoder.readings.where
+        if where is not None and any(one.readings is not None or one.rejects for one in self._without.decode(message)):
+            return f"readings.where does not hold: {where}"
         return "readings.each finds nothing, or no value"
 
 
@@ -166,18 +167,6 @@ def _rows(parts: list[Decoded]) -> Iterator[tuple[str, str, float]]:
             times = columns[1].cast("int64").to_pylist()
             for series, time, value in zip(columns[0].to_pylist(), times, columns[2].to_pylist(), strict=True):
                 yield series, format_instant(time), value
-
-
-def trial_of(settings: Settings) -> Trial:
-    """What tries messages as a job reads them."""
-    readings = settings.readings
-    if readings is None:
-        raise SettingsError(["readings is missing: it says where the parts of a reading are in a message"])
-    source = settings.source
-    if source is not None and source.section is None and not are_messages(source.format, readings):
-        readings.check_columns()  # as a run does
-    group = settings.group_by if settings.roster is None and isinstance(settings.group_by, str) else None
-    return Trial(readings, settings.slots.timezone, group, schemas_of(settings))
 
 
 def schemas_of(settings: Settings) -> SchemaLookup | None:
@@ -195,7 +184,7 @@ def check_messages(path: Path, given: str | None, beside: Beside, *, from_topic:
     if given is not None and from_topic is not None:
         raise CommandError("give a FILE of messages (- for standard input), or --from-topic N")
     settings = read_settings(path)
-    trial = trial_of(settings)
+    trial = Trial(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
     try:
         tried = [_with_lines(*pair) for pair in zip(trial.of(messages), messages.payloads, strict=True)]
@@ -231,31 +220,27 @@ _SHOWN_READINGS = 10
 
 def show_tried(console: Console, tried: Sequence[Tried], settings: Settings) -> None:
     """Print what became of messages."""
-    readings = settings.readings or Readings.model_construct()
-    unit = settings.states.unit
-    labels = settings.space.labels
-    for number, one in enumerate(tried, 1):
-        heading(
-            console, f"Message {number}" + (f" of {one.topic}" if one.topic else "") + f", {plural(one.size, 'byte')}"
-        )
-        rows: list[tuple[str, str]] = []
-        for series, instant, value in one.readings[:_SHOWN_READINGS]:
-            bin_ = labels[int(settings.space.encode(np.array([value]))[0])]
-            rows.append(("reading", f"{series}  {instant}  {value:g}{f' {unit}' if unit else ''}  (bin {bin_})"))
-        if len(one.readings) > _SHOWN_READINGS:
-            rows.append(("", f"and {len(one.readings) - _SHOWN_READINGS:,} more"))
-        if one.passed is not None:
-            rows.append(("passed over", one.passed))
-        if one.rejected is not None:
-            rows.append(("rejected", one.rejected))
-        facts(console, rows)
+    unit = f" {settings.states.unit}" if settings.states.unit else ""
+    for place, one in enumerate(tried, 1):
+        of = f" of {one.topic}" if one.topic else ""
+        heading(console, f"Message {place}{of}, {plural(one.size, 'byte')}")
+        shown = one.readings[:_SHOWN_READINGS]
+        bins = [settings.space.labels[at] for at in settings.space.encode(np.array([value for *_, value in shown]))]
+        rows = [
+            ("reading", f"{series}  {instant}  {value:g}{unit}  (bin {label})")
+            for (series, instant, value), label in zip(shown, bins, strict=True)
+        ]
+        rows += [("", f"and {more:,} more")] if (more := len(one.readings) - len(shown)) else []
+        why = (("passed over", one.passed), ("rejected", one.rejected))
+        facts(console, [*rows, *((name, text) for name, text in why if text is not None)])
     heading(console, "For the operator only, not to be published")
     found = sum(len(one.readings) for one in tried)
     passed, lost = sum(one.passed is not None for one in tried), sum(one.rejected is not None for one in tried)
+    pseudonyms = settings.readings is not None and settings.readings.pseudonyms is not None
     paragraph(
         console,
         f"{plural(len(tried), 'message')}: {plural(found, 'reading')}, {passed:,} passed over, {lost:,} rejected. "
-        + ("Names become pseudonyms in a run. " if readings.pseudonyms is not None else "")
+        + ("Names become pseudonyms in a run. " if pseudonyms else "")
         + "A counter is shown as it stands; a run takes what it rises in a slot. "
         + "Nothing was charged or published, and no ledger was opened.",
     )

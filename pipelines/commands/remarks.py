@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from ...schemas.roster import Roster
 from ...schemas.settings.job import Settings
 from ...schemas.settings.model import SHIPPED
 from ...schemas.slots import DAY_US, format_duration, format_instant, time_zone
+from ...transforms.common.batches import Floats
 from ...transforms.readings.slots import words_of
 from ..console import listed, percent, plural
 from ..init.rhythm import clock_changes, is_doubled, local_times, most_frequent, usual_step
@@ -55,6 +56,19 @@ _CROWDED = 0.99
 _SHOWN = 3
 
 
+def usual_size(values: Floats) -> float | None:
+    """The usual size of values that are not 0."""
+    sizes = np.abs(values)
+    sizes = sizes[sizes > 0]
+    return float(np.median(sizes)) if len(sizes) else None
+
+
+def far(usual: Mapping[str, float], factor: float) -> tuple[str, ...]:
+    """Whose usual value is a factor above or below that of the others."""
+    middle = float(np.median(list(usual.values()))) if usual else 0.0
+    return tuple(name for name, size in usual.items() if not middle / factor < size < middle * factor)
+
+
 def of_values(found: SimpleNamespace, settings: Settings, data: Gathered) -> Iterator[str]:
     """What to look at in the values and times: counters, units, edges, steps."""
     if found.never_fall:
@@ -77,20 +91,13 @@ def of_values(found: SimpleNamespace, settings: Settings, data: Gathered) -> Ite
             f"the usual value of {_named(found.apart)} is more than {APART:g} times, or less than a {APART:g}th of, "
             "that of the others: look whether they are in another unit, such as W and kW"
         )
-    yield from _of_files(data)
-    yield from _of_bins(found, settings, data)
-    yield from _of_steps(settings, data)
-
-
-def _of_files(data: Gathered) -> Iterator[str]:
-    """Files whose usual value is far from that of the others."""
-    middle = float(np.median(list(data.usual.values()))) if len(data.usual) > 1 else 0.0
-    far = [path for path, one in data.usual.items() if middle and not 1 / _FILE_APART < one / middle < _FILE_APART]
-    if far:
+    if files := far(data.usual, _FILE_APART):
         yield (
-            f"the usual value of {listed(far, _SHOWN)} is more than {_FILE_APART:g} times, or less than a "
+            f"the usual value of {listed(files, _SHOWN)} is more than {_FILE_APART:g} times, or less than a "
             f"{_FILE_APART:g}th of, that of other files: look whether a file is in another unit, such as Wh and kWh"
         )
+    yield from _of_bins(found, settings, data)
+    yield from _of_steps(settings, data)
 
 
 def _of_bins(found: SimpleNamespace, settings: Settings, data: Gathered) -> Iterator[str]:

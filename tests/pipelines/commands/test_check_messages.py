@@ -111,7 +111,7 @@ def test_messages_of_a_topic_are_tried_as_those_of_a_file(tmp_path: Path, monkey
     broker.send(broker.topic(partitions=1, name="meters"), [(0, b'{"id": "m1", "ts": 1709294400, "w": 7}')])
     monkeypatch.setattr("quiltstream.transforms.kafka.client.Cluster", lambda *_: broker.cluster)
     found = check_messages.messages_of_topics(settings, 5)
-    (one,) = check_messages.trial_of(settings).of(found)
+    (one,) = check_messages.Trial(settings).of(found)
     assert one.readings == (("m1", STAMP, 7.0),)
 
 

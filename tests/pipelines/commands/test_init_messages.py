@@ -15,7 +15,7 @@ import fastavro
 import pytest
 import yaml
 
-from quiltstream.pipelines.commands.check_messages import trial_of
+from quiltstream.pipelines.commands.check_messages import Trial
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.init.brokers import Origin, guess_messages
 from quiltstream.pipelines.init.messages import MessageLook, look_at_messages
@@ -50,7 +50,7 @@ def looked(given: Messages, **options: Any) -> MessageLook:
 def written(look: MessageLook, given: Messages) -> dict[str, Any]:
     """What is written, by whose first answers ``try`` reads as many messages as the look did."""
     guessed = guess_messages(look, ORIGIN)
-    tried = list(trial_of(load_settings(guessed.answered)).of(given))
+    tried = list(Trial(load_settings(guessed.answered)).of(given))
     assert sum(bool(one.readings) for one in tried) >= 1
     assert sum(one.rejected is not None for one in tried) == look.rejected
     said = yaml.safe_load(guessed.text)["readings"]
