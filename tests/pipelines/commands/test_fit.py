@@ -270,7 +270,7 @@ def test_own_chains_of_most_series_are_a_list_whose_slowest_chain_is_not_rounded
     [
         (("--cover", "0.9"), "with probability 6/7 = 0.857; give a smaller cover"),
         (("--certify",), "--certify: it is for --belief pooled"),
-        ((), "the largest for this history is --cover 0.85"),
+        (("--cover", "0.86"), "the largest for this history is --cover 0.85"),
         (("--belief", "pooled", "--cover", "0.5"), "--cover: it is for --belief level or series"),
         (("--cover", "0.5", "--smoothing", "1"), "--smoothing: it is for --belief pooled"),
     ],
