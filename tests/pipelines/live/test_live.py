@@ -17,6 +17,7 @@ from quiltstream.pipelines.commands.run import summary_of
 from quiltstream.pipelines.live import command, job
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
+from quiltstream.store.address import StoreAddress, forget
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.memory import Memory
 
@@ -84,6 +85,7 @@ def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
     for path in (*(tmp_path / "releases").iterdir(), *tmp_path.glob("ledger.db*")):
         path.unlink()
     shutil.copy(older, one.ledger)
+    forget(StoreAddress(f"sqlite:///{one.ledger}"))  # this process stands for two
     for _ in range(2):  # a supervisor begins the command again
         run(one).ended(4, "older copy or a restored backup")
         assert files(one) == {}
