@@ -341,7 +341,7 @@ def test_a_lost_history_is_marked_before_a_window_is_charged(tmp_path: Path, mon
 @pytest.mark.night
 def test_a_ledger_id_in_the_settings_is_required_and_no_ledger_is_created(tmp_path: Path) -> None:
     made = job(tmp_path, ledger_id="0" * 32)
-    call("run", made.settings).ended(4, f"there is none any more. The ledger of this job has the id {'0' * 32}.")
+    call("run", made.settings).ended(4, "there is none any more", f"The ledger of this job has the id {'0' * 32}")
     assert not made.ledger.exists()
     change(made, ledger_id=None)
     assert call("run", made.settings).code == 0
