@@ -111,8 +111,9 @@ class FlinkPlace(Bench, ABC):
         super().close()
         self._stack.close()
 
-    def spoil_ledger(self) -> None:
+    def spoil_ledger(self) -> int:
         self.settings(ledger=self.url.replace(f"port={PORT}", f"port={PORT + 1}"))
+        return 75
 
     def symptom(self) -> str | None:
         return SYMPTOM if self._lost or any(one.symptom() for one in self.others) else None

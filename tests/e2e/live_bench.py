@@ -315,9 +315,10 @@ class Bench:
         part.write_bytes(content if isinstance(content, bytes) else content.encode())
         part.rename(self.folder / "inbox" / name)
 
-    def spoil_ledger(self) -> None:
-        """Make the ledger one that cannot be written."""
+    def spoil_ledger(self) -> int:
+        """Make the ledger one that cannot be written; the exit code that says so."""
         (self.folder / "ledger.db").mkdir()
+        return 4
 
     def say_clock(self, instant_us: int) -> Path:
         """The wall clock of a job that was started with it."""

@@ -422,11 +422,11 @@ class LiveContract(ABC):
 
     def test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads(self, bench: Bench) -> None:
         bench.settings()
-        bench.spoil_ledger()
+        code = bench.spoil_ledger()
         # reading this pipe would never end
         os.mkfifo(bench.folder / "inbox" / "0.jsonl")
         job = bench.run()
-        assert job.process.returncode == 4
+        assert job.process.returncode == code
         assert job.said == []
         assert job.err.read_text(encoding="utf-8").startswith("Error: ")
 

@@ -56,8 +56,9 @@ class PostgresBench(Bench):
         self._stack.close()
         self._stack = ExitStack()
 
-    def spoil_ledger(self) -> None:
+    def spoil_ledger(self) -> int:
         self.settings(ledger=self._url.replace(f"port={PORT}", f"port={PORT + 1}"))
+        return 75
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ def left_of(mark: str) -> dict[int, str]:
 
 def kill_alone(job: Running) -> None:
     """Kill a command, and nothing else."""
+    job.killed = True  # before: whoever begins failed jobs again looks at any time
     os.kill(job.process.pid, signal.SIGKILL)
-    job.killed = True
     job.process.wait()
 
 
