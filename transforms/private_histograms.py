@@ -285,7 +285,9 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         _check_runner(plan, pipeline, live=live, waits=known is None)
         if by_watermark:
             check_watermarks(plan, runner)
-        seed = pipeline | "Seed" >> beam.Impulse()
+        # no step stands apart that the job can do without: on Flink a part that is connected with no other goes on when
+        # a worker of the others has died, and keeps them from getting a new one
+        seed: Any = pipeline | "Seed" >> beam.Impulse() if known is None or not live else None
         begin, seen = seed, None
         if not live and not (plan.resolved and plan.schedule.bounded):
             discover = DiscoverSchedule(
@@ -298,12 +300,11 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             made: Any = begin | "Register" >> first.with_output_types(Registered)
             record: Any = AsSingleton(made)
         else:
-            record = Registered(plan.address.store_id or "", known, self._before)
-            made = pipeline | "Registered" >> beam.Create([record])
+            made, record = None, Registered(plan.address.store_id or "", known, self._before)
         # a live source's series cannot be gathered first: they join when they are seen
         sight = live and plan.roster is None
-        encode = beam.ParDo(EncodeCells(plan, live=live, sight=sight), record)
-        encoded = readings | "Encode" >> encode.with_outputs(REJECTED, TALLIES, main="cells")
+        step = beam.ParDo(EncodeCells(plan, live=live, sight=sight), record)
+        encoded = readings | "Encode" >> step.with_outputs(REJECTED, TALLIES, main="cells")
         cells = typed(encoded.cells, _SHARDED)
         ends: Any = None
         if not live:
@@ -312,7 +313,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             keep = beam.ParDo(RegisterCounted(plan, even_if_empty=self._even_if_empty), record, seen)
             record = AsSingleton(tally | "Keep" >> keep.with_output_types(Registered))
         elif by_watermark:
-            clock = followed(made, ReadClock(plan, runner, self._lost_us)).readings
+            begun = made if made is not None else pipeline | "Registered" >> beam.Create([record])
+            clock = followed(begun, ReadClock(plan, runner, self._lost_us)).readings
             ends = clock | "Declare" >> beam.ParDo(DeclareWindows(plan), record).with_output_types(_SHARDED)
         if ends is not None:  # else the source says itself which windows are complete
             cells = (cells, ends) | "Join" >> beam.Flatten()

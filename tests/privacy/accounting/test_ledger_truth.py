@@ -48,7 +48,8 @@ def test_the_ledger_bounds_the_loss_of_every_stationary_chain(data):
         ledger.replay(charges)
         quilts = ledger.bounds()["quilts"].loss
         assert quilts is not None
-        assert ledger.loss <= quilts * (1 + 1e-12) or quilts > 1
+        # a matrix is raised by a rounding until couplings prove it
+        assert ledger.loss <= quilts * (1 + 1e-10) or quilts > 1
         assert ledger.loss >= max(truth, counted) - TINY
 
 
