@@ -81,6 +81,7 @@ def live_job(
         StoreError: the ledger of record cannot be used, or does not fit the job.
     """
     options, way = options_of(beam_options), LiveWay()
+    check_runner(settings, options)  # before a runner is looked for that it could not use
     flink, pipeline = flink_job(options), live_pipeline(options)
     ready = preflight(settings, histograms.plan, options, way, word)
     settings, plan, source = ready.settings, ready.plan.opened(), ready.source
