@@ -16,6 +16,7 @@ from quiltstream.privacy.accounting.certificates import constant_loss
 from quiltstream.privacy.accounting.forward_backward import forward_backward
 from quiltstream.privacy.accounting.habits import habit_loss, least_mixture_loss, lifetime_sigma
 from quiltstream.privacy.estimation import belief_checks as checks
+from quiltstream.privacy.estimation.per_series import Path as Stretch
 from quiltstream.privacy.estimation.per_series import contractions, rank_of, thirds
 from quiltstream.privacy.estimation.transition_counts import TransitionCounts
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram
@@ -25,25 +26,25 @@ STATES, DAY, HALF_HOUR = 5, 48, 1_800_000_000
 
 
 @pytest.fixture(scope="module")
-def paths() -> list[checks.Path]:
+def paths() -> list[Stretch]:
     """The states of the 30 homes of the demo's history."""
     frame = pl.read_parquet(data.path("lcl2013_halfhourly_60hh.parquet")).select(
         pl.col("household").cast(pl.Utf8),
         slot=pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64) // HALF_HOUR,
         watts=pl.col("kwh").cast(pl.Float64) * 2000,
     )
-    found: list[checks.Path] = []
+    found: list[Stretch] = []
     for name in split_households()[0]:
         mine = frame.filter(pl.col("household") == name)
         slots = mine["slot"].to_numpy()
         states = np.full(slots.max() - slots.min() + 1, -1, dtype=np.int8)
         states[slots - slots.min()] = np.digitize(mine["watts"].to_numpy(), [250, 500, 1000, 2000])
-        found.append(checks.Path(int(slots.min()), states))
+        found.append(Stretch(int(slots.min()), states))
     return found
 
 
 @pytest.fixture(scope="module")
-def counts(paths: list[checks.Path]) -> TransitionCounts:
+def counts(paths: list[Stretch]) -> TransitionCounts:
     tables = np.zeros((len(paths), STATES, STATES), dtype=np.int64)
     visits = np.zeros((len(paths), STATES), dtype=np.int64)
     for table, visit, path in zip(tables, visits, paths, strict=True):
@@ -59,7 +60,7 @@ def line(name: str, losses: np.ndarray, sign: str = "") -> str:
 
 @pytest.mark.night
 def test_the_page_states_the_loss_of_the_schedule_under_richer_beliefs(
-    paths: list[checks.Path], counts: TransitionCounts
+    paths: list[Stretch], counts: TransitionCounts
 ) -> None:
     history = contractions(counts)
     noise = forward_backward(history.envelope(rank_of("0.9", len(history.scores))), 1.0)

@@ -18,8 +18,9 @@ from quiltstream.privacy.accounting.habits import (
 )
 from quiltstream.privacy.estimation.per_series import Contractions, contractions
 from quiltstream.privacy.estimation.transition_counts import TransitionCounts
+from quiltstream.privacy.models.belief import ChainError
 from quiltstream.privacy.models.classes import FiniteClass
-from quiltstream.privacy.models.markov_chain import ChainError, MarkovChain
+from quiltstream.privacy.models.markov_chain import MarkovChain
 from quiltstream.privacy.models.periodic import PeriodicChain
 
 from ...depth import NIGHT

@@ -30,7 +30,8 @@ CLASS = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 
 
 
 def plain(window: int = 336, **changes: Any) -> Purpose:
-    return Purpose(window, total_is_public=False, **{"mechanism": "mqm-approx", **changes})
+    fields: dict[str, Any] = {"mechanism": "mqm-approx", **changes}
+    return Purpose(window, total_is_public=False, **fields)
 
 
 def mean_and_moment(scale, power):

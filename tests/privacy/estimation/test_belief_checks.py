@@ -10,7 +10,8 @@ import pytest
 from scipy.optimize import linprog
 
 from quiltstream.privacy.accounting.certificates import certificates_at
-from quiltstream.privacy.estimation.belief_checks import Path, memory, rhythm, stretches
+from quiltstream.privacy.estimation.belief_checks import memory, rhythm, stretches
+from quiltstream.privacy.estimation.per_series import Path
 from quiltstream.privacy.models import PeriodicChain
 
 

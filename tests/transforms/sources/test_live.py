@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import polars as pl
 import pytest
@@ -123,7 +124,9 @@ def test_a_reading_is_late_by_its_own_partitions_watermark(tmp_path):
     late = frame.filter(pl.col("time") < ORIGIN + 12 * HOUR).with_columns(
         time=pl.col("time") // SLOT * SLOT + SLOT - 1, value=pl.lit(5000.0)
     )
-    held = [TimestampedValue(Arrived(one, ORIGIN), stamped(ORIGIN)) for one in batches(frame, 500)]
+    held: list[TimestampedValue[Any]] = [
+        TimestampedValue(Arrived(one, ORIGIN), stamped(ORIGIN)) for one in batches(frame, 500)
+    ]
     first, second = (Punctuation(part, 2, ORIGIN, end) for part in range(2))
     held.append(TimestampedValue(first, stamped(ORIGIN)))
     # the runner's watermark is the slowest part's, so the window is still open to it

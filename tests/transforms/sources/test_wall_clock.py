@@ -90,7 +90,9 @@ def test_a_job_that_runs_again_declares_only_what_is_missing(tmp_path: Path) -> 
         job, out = live_settings(tmp_path, windows=windows), tmp_path / f"from-{min(expected)}"
         out.mkdir()
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            made = pipeline | Endless(batches(frame, 500)) | PrivateHistograms(job, noise="none", by_watermark=True)
+            made: Any = (
+                pipeline | Endless(batches(frame, 500)) | PrivateHistograms(job, noise="none", by_watermark=True)
+            )
             _ = made.releases | beam.Map(write, str(out))
         left = [row for path in out.iterdir() for row in read(path)]
         assert {(row.window_start - ORIGIN) // (24 * HOUR) for row in left} == expected
