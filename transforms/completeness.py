@@ -166,12 +166,6 @@ class FromSourceCoder(Coder):
         """What the coder is registered for."""
         return FromSource
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
 
 registry.register_coder(FromSource, FromSourceCoder)
 

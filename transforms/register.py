@@ -240,75 +240,58 @@ class DiscoverSchedule(beam.CombineFn):
 VERSION = 1
 
 
-class _JsonCoder(Coder):
-    """A version, and a value of one class as compressed JSON: no pickle, which a renamed class would break."""
+def _written(plain: Any) -> bytes:
+    """A version and compressed JSON: no pickle, which a renamed class would break."""
+    return bytes([VERSION]) + zlib.compress(json.dumps(plain).encode())
 
-    def to_plain(self, value: Any) -> Any:
-        """The value as plain data."""
-        raise NotImplementedError
 
-    def from_plain(self, plain: Any) -> Any:
-        """The inverse."""
-        raise NotImplementedError
+def _read(encoded: bytes) -> Any:
+    """The inverse.
 
-    def encode(self, value: Any) -> bytes:
+    Raises:
+        StateError: it is of another version.
+    """
+    check_version(encoded[0], VERSION)
+    return json.loads(zlib.decompress(encoded[1:]))
+
+
+class DiscoveredCoder(Coder):
+    """Coder of :class:`Discovered`."""
+
+    def encode(self, value: Discovered) -> bytes:
         """Write a value."""
-        return bytes([VERSION]) + zlib.compress(json.dumps(self.to_plain(value)).encode())
+        return _written([value.span, [(*names, *span) for names, span in value.spans.items()], value.tally])
 
-    def decode(self, encoded: bytes) -> Any:
-        """Read a value.
-
-        Raises:
-            StateError: it is of another version.
-        """
-        check_version(encoded[0], VERSION)
-        return self.from_plain(json.loads(zlib.decompress(encoded[1:])))
+    def decode(self, encoded: bytes) -> Discovered:
+        """Read a value."""
+        span, spans, tally = _read(encoded)
+        seen = {(series, group): (first, last) for series, group, first, last in spans}
+        return Discovered(None if span is None else (span[0], span[1]), seen, tally)
 
     def is_deterministic(self) -> bool:
         """It is."""
         return True
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-
-class DiscoveredCoder(_JsonCoder):
-    """Coder of :class:`Discovered`."""
-
-    def to_plain(self, value: Discovered) -> Any:
-        """Plain data."""
-        return [value.span, [(*names, *span) for names, span in value.spans.items()], value.tally]
-
-    def from_plain(self, plain: Any) -> Discovered:
-        """The inverse."""
-        span, spans, tally = plain
-        seen = {(series, group): (first, last) for series, group, first, last in spans}
-        return Discovered(None if span is None else (span[0], span[1]), seen, tally)
 
     def to_type_hint(self) -> Any:
         """What the coder is registered for."""
         return Discovered
 
 
-class RegisteredCoder(_JsonCoder):
+class RegisteredCoder(Coder):
     """Coder of :class:`Registered`; what was decoded last is remembered, as a side input is decoded for each bundle."""
 
-    def decode(self, encoded: bytes) -> Registered:
-        """Read a value, as above."""
-        return _decoded(self, encoded)
-
-    def to_plain(self, value: Registered) -> Any:
-        """Plain data."""
+    def encode(self, value: Registered) -> bytes:
+        """Write a value."""
         before = None if value.before is None else _plain(value.before)
-        return [value.store_id, _plain(value.now), before]
+        return _written([value.store_id, _plain(value.now), before])
 
-    def from_plain(self, plain: Any) -> Registered:
-        """The inverse."""
-        store_id, now, before = plain
-        return Registered(store_id, _registration(now), None if before is None else _registration(before))
+    def decode(self, encoded: bytes) -> Registered:
+        """Read a value."""
+        return _registered(encoded)
+
+    def is_deterministic(self) -> bool:
+        """It is."""
+        return True
 
     def to_type_hint(self) -> Any:
         """What the coder is registered for."""
@@ -316,8 +299,9 @@ class RegisteredCoder(_JsonCoder):
 
 
 @lru_cache(maxsize=4)
-def _decoded(coder: RegisteredCoder, encoded: bytes) -> Registered:
-    return super(RegisteredCoder, coder).decode(encoded)
+def _registered(encoded: bytes) -> Registered:
+    store_id, now, before = _read(encoded)
+    return Registered(store_id, _registration(now), None if before is None else _registration(before))
 
 
 #: Plain fields of a registration.

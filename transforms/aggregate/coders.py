@@ -72,12 +72,6 @@ class PartCoder(Coder):
         """What the coder is registered for."""
         return Part
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
 
 registry.register_coder(Part, PartCoder)
 

@@ -251,12 +251,6 @@ class RecordBatchCoder(Coder):
         """The type that the coder is registered for."""
         return pa.RecordBatch
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
 
 registry.register_coder(pa.RecordBatch, RecordBatchCoder)
 
