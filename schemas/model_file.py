@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from .digests import canonical_json, digest, stable_hash
-from .errors import ExitCode, QuiltstreamError
+from .errors import ArgumentError
 from .files import MOST_MODEL_BYTES, mend_reading, read_regular, reason, write_whole
 from .slots import format_duration, parse_duration
 from .states import StateSpace
@@ -69,10 +69,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 STAND_IN_METHOD = "stand-in: not fitted to any data"
 
 
-class ModelError(QuiltstreamError, ValueError):
+class ModelError(ArgumentError):
     """A model file that cannot be used, with what to do about it."""
-
-    exit_code = ExitCode.SETTINGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .digests import canonical_json, digest, stable_hashes
-from .errors import ExitCode, QuiltstreamError
+from .errors import ArgumentError
 from .files import MOST_ROSTER_BYTES, mend_reading, open_table, reason
 from .readings import LONGEST_NAME
 
@@ -33,10 +33,8 @@ KeyKind = Literal["series", "group"]
 MOST_SERIES = 200_000
 
 
-class RosterError(QuiltstreamError, ValueError):
+class RosterError(ArgumentError):
     """A roster that cannot be used, with what to do about it."""
-
-    exit_code = ExitCode.SETTINGS
 
 
 def check_number(found: int, most: int, where: str, what: str = "series") -> None:

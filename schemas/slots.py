@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .calendars import Calendar
-from .errors import ArgumentError, ExitCode, QuiltstreamError
+from .errors import ArgumentError
 
 _UNITS_US = {
     "us": 1,
@@ -247,10 +247,8 @@ class Window:
         return f"[{self.start}, {self.stop})"
 
 
-class NoWholeWindowError(QuiltstreamError, ValueError):
+class NoWholeWindowError(ArgumentError):
     """No whole window lies between the ends of a schedule."""
-
-    exit_code = ExitCode.SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +373,6 @@ class Schedule:
     def step(self, number: int) -> Window:
         """The slots of a step."""
         return Window(self.start_of(number), self.start_of(number + 1))
-
-    def steps_of(self, start: int) -> range:
-        """The numbers of the steps of the window that starts at a slot."""
-        number = self.number_of(start)
-        return range(number, number + self.overlap)
 
     def window_at(self, start: int) -> Window:
         """The window that starts at a slot."""

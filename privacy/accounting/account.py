@@ -224,7 +224,7 @@ class Book(Remembering):
 
     accounts: tuple[Account, ...]
     line: Density
-    charges: tuple[Any, Span] | None = None  # those before, and the last one
+    charges: tuple[Any, Span] | None  # those before, and the last one
 
     @classmethod
     def of(cls, histories: Iterable[History], density: Density, charges: tuple[Any, Span] | None) -> Book:

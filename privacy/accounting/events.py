@@ -174,7 +174,7 @@ def _densest_of(density: Density) -> Callable[[int], Fraction]:
         return before[at] + heights[at] * (slots - starts[at]).astype(object)
 
     def largest_of(slots: int) -> Fraction:
-        # all slots are no more than all of them
+        # more slots than are charged have no more
         slots = min(slots, edges[-1] - edges[0])
         first = np.concatenate([places, places - slots])
         return Fraction(int((until(first + slots) - until(first)).max()), scale)

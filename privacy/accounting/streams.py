@@ -33,7 +33,7 @@ def priced(book: Book, schedules: tuple[Schedule, ...]) -> Priced:
     if not schedules:
         return Priced(tuple((one,) for one in book.accounts), book.worst.loss)
     top, loss = largest(book.density, schedules), 0.0
-    found = tuple(endless(history, book.density, schedules) for history in book.histories)
+    found = tuple(_accounts(history, book.density, schedules) for history in book.histories)
     for history, accounts in zip(book.histories, found, strict=True):
         worst = Worst(math.inf)
         if accounts is not None:
@@ -42,7 +42,7 @@ def priced(book: Book, schedules: tuple[Schedule, ...]) -> Priced:
     return Priced(found, loss)
 
 
-def endless(history: History, density: Density, schedules: Sequence[Schedule]) -> tuple[Account, ...] | None:
+def _accounts(history: History, density: Density, schedules: Sequence[Schedule]) -> tuple[Account, ...] | None:
     """Accounts of all slots of a density together with schedules, the endless ones included; None without a bound.
 
     Several endless schedules whose common period is too long are priced at their largest density, an upper bound.

@@ -185,7 +185,7 @@ def _distant(account: _Account) -> float:
 
 
 def _product(account: _Account) -> float:
-    """EA + eB + 2E, E the max-divergence between the joint law of the segments and the product of their laws.
+    """The sum eA + eB + 2E, E the max-divergence between the joint law of the segments and the product of their laws.
 
     The segments meet in X_T2 and X_T3 only. P(X_T3) is a mixture of the rows of P^gap, so the largest influence
     bounds E, whatever the start.

@@ -62,15 +62,8 @@ class TransitionCounts:  # noqa: PLW1641 - arrays have no hash
                 f"series: {len(names)} names for {len(counts)} tables: give a name to each, all different"
             )
         k = counts.shape[-1]
-        if (
-            counts.dtype != np.int64
-            or visits.dtype != np.int64
-            or (counts.shape, visits.shape)
-            != (
-                (len(names), k, k),
-                (len(names), k),
-            )
-        ):
+        shapes = (len(names), k, k), (len(names), k)
+        if not counts.dtype == visits.dtype == np.int64 or (counts.shape, visits.shape) != shapes:
             raise EstimationError(
                 f"counts and visits: shapes and types are {counts.shape} of {counts.dtype} and {visits.shape} of "
                 f"{visits.dtype}, and must be (n, k, k) and (n, k) of int64: count cells, do not weigh them"

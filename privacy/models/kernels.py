@@ -71,7 +71,7 @@ class Kernel(Direction, Remembering):
 
     @property
     def states(self) -> int:
-        """K."""
+        """Number of states k."""
         return self.shape[-1]
 
     @property

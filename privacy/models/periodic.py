@@ -38,6 +38,8 @@ BoolArray = npt.NDArray[np.bool_]
 SUM_TOLERANCE = 1e-9
 """How far a row, or the initial distribution, may sum from 1 before it is refused."""
 
+_TOO_RARE = "a state is rarer than double precision can say: merge rare bins"
+
 
 def frozen(array: FloatArray) -> FloatArray:
     """The same array, closed to writing."""
@@ -87,13 +89,8 @@ def steady_state(transition: FloatArray) -> FloatArray:
     except FloatingPointError:
         weights = np.full(1, np.nan)
     if not np.isfinite(weights).all():  # a product of matrices need not raise
-        raise ChainError(too_rare())
+        raise ChainError(_TOO_RARE)
     return frozen(weights)
-
-
-def too_rare() -> str:
-    """Why a chain has no reversal."""
-    return "a state is rarer than double precision can say: merge rare bins"
 
 
 def probabilities(name: str, values: npt.ArrayLike) -> FloatArray:
@@ -266,7 +263,7 @@ class PeriodicChain(Belief):
         for slot in range(1, self.slots):
             found[slot] = found[slot - 1] @ self.transitions[slot - 1]
         if not (found[self.live] >= 1e-290).all():  # below it digits may have been lost on the way
-            raise ChainError(too_rare())
+            raise ChainError(_TOO_RARE)
         return frozen(found)
 
     @cached_property

@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import SupportsFloat, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from ..models.markov_chain import MarkovChain, check_chain
 from ..models.periodic import SUM_TOLERANCE
-from ..validation import as_array, number, whole
+from ..validation import number, whole
 
 LARGEST_JOINT = 2**17
 """The most databases that a table may list."""
@@ -62,12 +59,6 @@ class JointTable:
 
     def __repr__(self) -> str:
         return f"JointTable(records={self.records}, size={len(self.outcomes)})"
-
-    @classmethod
-    def from_array(cls, probabilities: npt.ArrayLike) -> JointTable:
-        """Make the table of an array with one axis per record: entry [x1, x2, ...] is the probability of that row."""
-        array = as_array("probabilities", probabilities)
-        return cls(np.ndindex(array.shape), array.ravel().tolist())
 
     @classmethod
     def from_chain(cls, chain: MarkovChain, length: int) -> JointTable:

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from ..calendars import UNITS
-from ..errors import ArgumentError, ExitCode, QuiltstreamError
+from ..errors import ArgumentError
 from ..files import MOST_SETTINGS_BYTES, read_regular, reason
 from ..slots import format_duration, parse_duration
 
@@ -36,14 +36,12 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-class SettingsError(QuiltstreamError, ValueError):
+class SettingsError(ArgumentError):
     """Settings that cannot be used.
 
     Attributes:
         problems: one line each: the field, the value, the limit and the next step.
     """
-
-    exit_code = ExitCode.SETTINGS
 
     def __init__(self, problems: Iterable[str] | str) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)

@@ -16,7 +16,7 @@ import re
 import warnings
 from abc import abstractmethod
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -289,8 +289,13 @@ CONNECTORS: dict[str, str] = {
 }
 
 
-class _OneConnector(Section):
+class OneConnector(Section):
     """A section with a setting for each connector, of which one is given."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        _ = self.kind
+        return self
 
     @property
     def kind(self) -> str:
@@ -327,7 +332,7 @@ with warnings.catch_warnings():
     # `json` is a format of files; the method of this name that pydantic has is one of its first version
     warnings.filterwarnings("ignore", message='Field name "json"')
 
-    class FileSource(_OneConnector):
+    class FileSource(OneConnector):
         """Where readings come from: files (a path, a pattern or a list of them), standard input, or a broker."""
 
         parquet: Paths = None
@@ -354,7 +359,7 @@ with warnings.catch_warnings():
         )
 
         @model_validator(mode="after")
-        def _one_kind(self) -> FileSource:
+        def _of_its_kind(self) -> FileSource:
             kind = self.kind
             if self.encoding != "utf-8" and kind not in ("csv", "jsonl", "json", "nem12"):
                 raise ArgumentError(f"encoding is {self.encoding}, and {kind} is no file of text; leave it out")
@@ -397,7 +402,7 @@ with warnings.catch_warnings():
             return (given,) if isinstance(given, str) else tuple(given)
 
 
-class FileSink(_OneConnector):
+class FileSink(OneConnector):
     """Where rows go: exactly one of the formats and a path, or a topic."""
 
     parquet: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
@@ -406,11 +411,6 @@ class FileSink(_OneConnector):
     avro: str | None = Field(default=None, description="path of the file; of the folder where the job is live")
     kafka: KafkaSink | None = Field(default=None, description="a Kafka topic; only live")
     pubsub: PubSubSink | None = Field(default=None, description="a Pub/Sub topic; only live")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> FileSink:
-        _ = self.kind
-        return self
 
     @property
     def format(self) -> FileFormat:

@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from ..model_file import Model
 from ..slots import SlotGrid, parse_duration
 from .base import Duration, Number, Positive, Section
-from .connectors import FILE_FORMATS, Delimiter, Encoding, Paths
+from .connectors import Delimiter, Encoding, OneConnector, Paths
 
 #: What ``model`` is where nothing is known yet: bounds that no data were used for, set by the interval.
 STAND_IN = "stand-in"
@@ -79,7 +79,7 @@ def _origin(value: Any) -> Any:
     return OutsideFiles.model_validate(value) if isinstance(value, dict) else value
 
 
-class OutsideFiles(Section):
+class OutsideFiles(OneConnector):
     """Files of series that the domain does not protect, read as the source is; series of the roster are left out."""
 
     parquet: Paths = None
@@ -88,13 +88,6 @@ class OutsideFiles(Section):
     avro: Paths = None
     delimiter: Delimiter = ","
     encoding: Encoding = "utf-8"
-
-    @model_validator(mode="after")
-    def _one_format(self) -> OutsideFiles:
-        given = [name for name in FILE_FORMATS if getattr(self, name)]
-        if len(given) != 1:
-            raise ArgumentError(f"name exactly one of {', '.join(FILE_FORMATS)}; {len(given)} are given")
-        return self
 
 
 class Bounds(Section):

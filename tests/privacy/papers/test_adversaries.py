@@ -18,7 +18,7 @@ from .. import reference
 from ..models.test_chains import THETA1
 from ..strategies import distributions, transitions
 
-TABLE = JointTable.from_array([[0.4, 0.1], [0.1, 0.4]])
+TABLE = JointTable(itertools.product((0, 1), repeat=2), [0.4, 0.1, 0.1, 0.4])
 
 
 def literal_divergence(theirs, ours, length):
@@ -96,6 +96,6 @@ def test_probabilities_below_the_range_of_floats_keep_their_ratios():
 
 
 def test_divergence_of_joint_tables_of_records_without_a_chain():
-    other = JointTable.from_array([[0.25, 0.25], [0.25, 0.25]])
+    other = JointTable(itertools.product((0, 1), repeat=2), [0.25] * 4)
     assert adversary_divergence(TABLE, other) == pytest.approx(math.log(0.5 / 0.2))
     assert adversary_epsilon(0.5, TABLE, [other, TABLE]) == 0.5
