@@ -6,7 +6,6 @@ Counted by time stamps alone, so that no value moves an exit code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +66,7 @@ def refuse_crowded_files(settings: Settings, source: ReadReadings) -> None:
 
 def _first(source: ReadReadings) -> Iterable[pa.RecordBatch]:
     left = _LOOKED_AT
-    for batch in chain.from_iterable([one.readings] if one.readings is not None else [] for _, one in source.decoded()):
+    for batch in (one.readings for _, one in source.decoded() if one.readings is not None):
         yield batch
         left -= batch.num_rows
         if left <= 0:

@@ -115,7 +115,7 @@ def looked_at(store: Store, held: Registration) -> tuple[int, list[str]]:
     """
     why = _never(held)
     if why is not None:
-        raise CommandError(f"query {held.query.name!r}: drift is {why}; see docs/model.md")
+        raise CommandError(f"query {held.query.name!r}: drift is not judged: {why}; see docs/model.md")
     grid, schedule = SlotGrid(**held.domain.grid), held.query.schedule
     missing = next(store.missing(held), None)
     over = stretches_by(schedule, grid, schedule.covered.stop if missing is None else missing[0].start)
@@ -171,14 +171,14 @@ def _text(held: Registration, grid: SlotGrid, found_in: Window, found: Drift) ->
 def _never(held: Registration) -> str | None:
     """Why no stretch of a query can be judged, if that is so."""
     if held.query.mechanism in ("none", TRANSITIONS):
-        return "not judged: its rows are no noisy histograms of states"
+        return "its rows are no noisy histograms of states"
     if held.query.most > 1:
-        return "not judged: a series is in several groups"
+        return "a series is in several groups"
     if held.query.bins is not None:
-        return "not judged: bins are several states each"
+        return "bins are several states each"
     for *_, (_, belief) in held.domain.histories:
         if not belief_from_dict(belief).has_quilts:
-            return f"not judged: there is no test for a belief of kind {belief['kind']}"
+            return f"there is no test for a belief of kind {belief['kind']}"
     return None
 
 

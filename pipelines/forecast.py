@@ -308,7 +308,7 @@ def of_units(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | None = None) -> tuple[str, ...]:
+def cautions(settings: Settings, plan: Plan, *, endless: bool) -> tuple[str, ...]:
     """What to look at before a job runs: units, an end that makes no whole window, and one that is yet to come."""
     schedule, grid, found = plan.schedule, plan.grid, [*of_units(settings)]
     if settings.same_values_as is not None:
@@ -327,7 +327,7 @@ def cautions(settings: Settings, plan: Plan, *, endless: bool, now_us: int | Non
         zone = settings.slots.timezone
         if zone != "UTC" and size % DAY_US == 0 and schedule.calendar is None:
             found[-1] += f"; days of {zone}, of 23 to 25 hours, are windows.size: day"
-    days = (stop - (time.time_ns() // 1_000 if now_us is None else now_us)) // DAY_US
+    days = (stop - time.time_ns() // 1_000) // DAY_US
     if days >= 1 and not endless:
         found.append(
             f"windows.stop lies {plural(days, 'day')} ahead: this run publishes and charges the windows until then "
@@ -371,7 +371,7 @@ _MISSING = {
 _GIVEN = "hold only given the model"
 
 
-def assumptions(plan: Plan, title: str) -> Block:
+def assumptions(plan: Plan) -> Block:
     """What the promise of a plan rests on, one sentence each; without --all what is out of the ordinary alone."""
     rule, _, gap = plan.domain.missing.partition(" ")
     origin = plan.model.provenance
@@ -396,7 +396,7 @@ def assumptions(plan: Plan, title: str) -> Block:
         found.append(
             f"the model was estimated from {what}: noise and loss {_GIVEN}, which is itself a function of their data"
         )
-    return Block("assumptions", title, tuple(found), tuple(one for one in found if _GIVEN in one))
+    return Block("assumptions", "What this rests on", tuple(found), tuple(one for one in found if _GIVEN in one))
 
 
 def of_history(plan: Plan) -> tuple[str, ...]:

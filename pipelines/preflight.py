@@ -82,13 +82,11 @@ class Preflight:
         return bool(self.unknown.names or self.lost or self.emptied)
 
 
-def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> PipelineOptions:
+def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> None:
     """What can be said before a ledger is looked for and a file is read."""
-    options = options_of(beam_options)
-    check_hosts(runner_name(options), StoreAddress(settings.ledger_url))
+    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
     way.check_kinds(settings)
     check_apart(settings)
-    return options
 
 
 def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way, word: Word) -> Preflight:

@@ -204,7 +204,7 @@ def forecast(job: _Job) -> Table:
         ),
         (
             Block("cautions", "Look at this first", to_see, to_see),
-            assumptions(plan, "What this rests on"),
+            assumptions(plan),
             Block("hopeless", drowns, hopeless, hopeless[1:-1], lines),
             Block("stand_in", "THE BELIEF IS A STAND-IN", stand_in, () if hopeless else stand_in[1:], lines),
             Block("", "", left, left),

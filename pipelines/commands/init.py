@@ -188,12 +188,8 @@ def write(guessed: Guess, output: Path, *, force: bool, hold_out: float = 0.0) -
 
 def _said_held(held: int) -> str:
     """What a history of so many series is, and is worth where it is short."""
-    few = (
-        ""
-        if usual_cover(held) == USUAL
-        else f"; a further series is covered with probability {held}/{held + 1} at most"
-    )
-    return f"{held:,} series, the history of the model{few if usual_cover(held) != USUAL else ''}"
+    few = f"; a further series is covered with probability {held}/{held + 1} at most"
+    return f"{held:,} series, the history of the model{'' if usual_cover(held) == USUAL else few}"
 
 
 def _published(every: Sequence[str], hold_out: float) -> list[str]:

@@ -85,27 +85,26 @@ def run_job(
     check_command(settings, beam_options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
+        word = Word(history_lost=history_lost, emptied=made)
         if known.estimate is None:
             plan = make_plan(known, labelled(known, model_of(known)))
         else:
             from ..estimation import estimated_plan  # noqa: PLC0415 - with the command fit
 
-            plan = estimated_plan(known, known.estimate, BATCH, Word(history_lost=history_lost, emptied=made))
+            plan = estimated_plan(known, known.estimate, BATCH, word)
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
-        return publish(known, histograms, beam_options, history_lost=history_lost, emptied=made)
+        return publish(known, histograms, beam_options, word)
 
 
 def publish(
     settings: Settings,
     histograms: PrivateHistograms,
     beam_options: Sequence[str] = (),
-    *,
-    history_lost: bool = False,
-    emptied: bool = False,
+    word: Word = Word(),  # noqa: B008 - a frozen value
 ) -> Table:
     """Run the graph around a transform that was made from the settings."""
     options = options_of(beam_options)
-    ready = preflight(settings, histograms.plan, options, BATCH, Word(history_lost=history_lost, emptied=emptied))
+    ready = preflight(settings, histograms.plan, options, BATCH, word)
     settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
@@ -301,7 +300,7 @@ def summary_of(
         (
             Block("", "", of_it, of_it, paragraphs),
             Block("cautions", "Look at this", to_see, to_see),
-            assumptions(plan, "What this rests on"),
+            assumptions(plan),
             Block("", OPERATOR, (*shown, *_totals(operator)), shown),
         ),
         ExitCode.REFUSED if after.refused else ExitCode.OK,

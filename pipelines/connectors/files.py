@@ -305,7 +305,6 @@ class SinkFolder(LiveSink):
 
     def __init__(self, settings: Settings, given: FileSink) -> None:
         self._settings = settings
-        self._given = given
         self._format: FileFormat = given.format
         self._folder = settings.path(given.path)
         self._absent: set[tuple[int, int]] | None = None  # window and shard of each block without a file

@@ -1,9 +1,8 @@
 """The connectors of live jobs: what a source and a sink must do, and how those that settings name are loaded.
 
 Each line of ``CONNECTORS`` (``schemas/settings/connectors.py``) names a module with two functions, ``source`` and
-``sink``: those of this package are in this folder, and ``source.kafka`` and ``sink.kafka`` are ``kafka``; all formats
-of files and standard input are ``files``. The
-module is imported when the settings name it, so that a job loads the client and the decoders of its own broker only.
+``sink``, such as ``kafka`` here; all formats of files and standard input are ``files``. It is imported when the
+settings name it, so that a job loads the client and the decoders of its own broker only.
 """
 
 from __future__ import annotations

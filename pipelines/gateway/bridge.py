@@ -78,9 +78,9 @@ class Bridge:
         self._client.loop_misc()
         self._counts["in_flight"] = self._target.held
 
-    def finish(self, patience: float = 5.0) -> None:
-        """Finish what is held within so many seconds, and say good-bye."""
-        until = time.monotonic() + patience
+    def finish(self) -> None:
+        """Finish what is held within five seconds, and say good-bye."""
+        until = time.monotonic() + 5
         while self._target.held and time.monotonic() < until:
             self._target.turn(end=True)
             time.sleep(0.005)
@@ -123,14 +123,8 @@ class Bridge:
         for _ in range(_AT_ONCE):
             try:
                 client.loop_read()
-            except (
-                ValueError,
-                LookupError,
-                TypeError,
-                ArithmeticError,
-                struct.error,
-            ):  # it would read that packet for ever
-                sock.close()
+            except (ValueError, LookupError, TypeError, ArithmeticError, struct.error):
+                sock.close()  # else it would read that packet for ever
                 self._trouble("sent what the MQTT library cannot read", 0x82)
                 return
             if not self._inbox:

@@ -98,9 +98,8 @@ class Kafka(Target):
         self._topic, self._library = given.topic, library
         self._taken, self._wrong = False, None
         log = logging.getLogger("quiltstream.librdkafka")
-        log.setLevel(
-            logging.NOTSET if logging.getLogger().isEnabledFor(logging.INFO) else logging.CRITICAL + 1
-        )  # --debug
+        is_debug = logging.getLogger().isEnabledFor(logging.INFO)
+        log.setLevel(logging.NOTSET if is_debug else logging.CRITICAL + 1)
         own = {"bootstrap.servers": given.servers, "enable.idempotence": True, "acks": "all", "message.timeout.ms": 0}
         own |= {"queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 1 << 20}  # above ours
         own |= {"logger": log, "error_cb": self._noticed}

@@ -78,7 +78,7 @@ def run_to_end(
     job = live_job(settings, histograms, beam_options, word)
     say = event_printer(console, as_json=as_json)
     with closing(job.follower):
-        _, tallies, stopped = follow(job, say, health, look_s=LOOK_S if look_s is None else look_s)
+        tallies, stopped = follow(job, say, health, look_s=LOOK_S if look_s is None else look_s)
         after = job.follower.record()
     summary = summary_of(settings, histograms, job.before, after, tallies, live=True)
     if as_json:

@@ -22,7 +22,6 @@ import urllib.request
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,8 +36,7 @@ from ...schemas.errors import QuiltstreamError, in_text
 from ..errors import CommandError
 from ..runners import runner_name
 
-#: States of a job that it never leaves, and those behind which it is in one of them soon. SUSPENDED is none: another
-#: JobManager may take such a job up.
+#: Final states of a job, and those that soon lead to one. SUSPENDED is none: another JobManager may take the job up.
 _OVER = frozenset({"FINISHED", "CANCELED", "FAILED"})
 _ENDING = frozenset({"FAILING", "CANCELLING"})
 
@@ -211,7 +209,7 @@ class FlinkJob:
         except urllib.error.HTTPError as error:
             error.close()
             raise RestError(f"it answered {method} with HTTP status {error.code}") from None
-        except (OSError, http.client.HTTPException, NotInTime) as error:
+        except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise RestError(f"it could not be reached ({type(reason).__name__})") from None
         except ValueError:

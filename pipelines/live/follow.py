@@ -105,14 +105,12 @@ class Question(Generic[_Answer]):
         return 0.0 if self._asked is None else time.monotonic() - self._since
 
 
-def follow(
-    job: LiveJob, say: Say, health: Health, *, look_s: float = LOOK_S
-) -> tuple[LiveProgress, dict[str, int] | None, ExitCode | None]:
+def follow(job: LiveJob, say: Say, health: Health, *, look_s: float) -> tuple[dict[str, int] | None, ExitCode | None]:
     """Run a job; tell what is put on record and what the watchdog finds, until it ends or Ctrl-C or SIGTERM stop it.
 
     Returns:
-        Where it stands at the end; the runner's counters, ``None`` where it reports none; the exit code of what
-        stopped it, ``None`` at its own end.
+        The runner's counters, ``None`` where it reports none; the exit code of what stopped it, ``None`` at its own
+        end.
 
     Raises:
         CommandError: the runner did not take the job or went away, or the job failed.
@@ -132,7 +130,8 @@ def follow(
             say("start", f"{names.query.name} over {names.domain.name}; Ctrl-C stops it, and the next run goes on")
             if job.restored:
                 say("sink", f"{plural(job.restored, 'block')} on record had no file in the sink; now they have")
-            return _rounds(result, job, say, health, look_s), _tallies(result), None
+            _rounds(result, job, say, health, look_s)
+            return _tallies(result), None
         except KeyboardInterrupt:
             pass  # as long as the exception lives, so do the frames that it came through, and the locks that they hold
         except Exception as error:
@@ -142,7 +141,7 @@ def follow(
                 raise
             raise failure_of(error, job.outputs) from error
         code = code_of(STOP_SIGNALS)
-        return *_stopped(result, job, say), code
+        return _stopped(result, job, say), code
     finally:
         give_up()
         runner = getattr(job.pipeline, "runner", None)
@@ -151,7 +150,7 @@ def follow(
                 runner.let_go()
 
 
-def _rounds(result: Any, job: LiveJob, say: Say, health: Health, look_s: float) -> LiveProgress:
+def _rounds(result: Any, job: LiveJob, say: Say, health: Health, look_s: float) -> None:
     runner, ledger = Question(lambda: (*_state(result, job), _tallies(result))), Question(job.follower.look)
     cluster = Question(job.flink.trouble if job.flink is not None else lambda: None, every_s=_CLUSTER_S)
     dog, news, over = Watchdog(job.pace, job.follower.due_us, here=job.here), News(say), None
@@ -172,7 +171,7 @@ def _rounds(result: Any, job: LiveJob, say: Say, health: Health, look_s: float) 
                 if not done:
                     _end(result, job, say, last=True)
                 job.check_whole(progress)
-                return progress
+                return
             over = over or time.monotonic()
         first = None if ledger.answer is None else ledger.answer.first_missing
         seen = Sight(first, tallies, ledger_away, away or cluster.answer, ledger.silent_s, runner.silent_s)
@@ -263,8 +262,8 @@ def _end(result: Any, job: LiveJob, say: Say, *, last: bool = False, appear_s: f
         say("warning", _RUNS_ON)
 
 
-def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[str, int] | None]:
-    """End a job at a signal: where it stands, and its counters."""
+def _stopped(result: Any, job: LiveJob, say: Say) -> dict[str, int] | None:
+    """End a job at a signal; its counters."""
     STOP_SIGNALS.clear()  # the stop begins: an error from here on is a failure of its own
     give_up()
     # some runners tell nothing of a job once it is cancelled
@@ -273,10 +272,9 @@ def _stopped(result: Any, job: LiveJob, say: Say) -> tuple[LiveProgress, dict[st
     # what was being handed over when it was stopped may reach the cluster yet
     _end(result, job, say, appear_s=0.0 if result is not None else APPEAR_S)
     tallies = None if result is None else _within(_LAST_S, lambda: _tallies(result))
-    progress = _within(_END_S, job.follower.look)
-    if progress is None:
+    if _within(_END_S, job.follower.look) is None:
         raise CommandError(f"{STOPPED}; what that is cannot be told: the ledger does not answer", ExitCode.AWAY)
-    return progress, tallies or early
+    return tallies or early
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer | None:

@@ -92,7 +92,7 @@ class _Axis:
         low, high, at = (math.log(one) if self.log else one for one in (self.low, self.high, value))
         return round(self.first + (self.last - self.first) * (at - low) / ((high - low) or 1.0), 1)
 
-    def ticks(self, most: int = 4) -> list[float]:
+    def ticks(self, most: int) -> list[float]:
         """Round values, at most so many."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)

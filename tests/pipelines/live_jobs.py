@@ -170,7 +170,8 @@ class Said(list[str]):
 def followed(graph: LiveJob) -> tuple[LiveProgress, Said]:
     """Where a job stands at its end, and what was said."""
     said = Said()
-    progress, tallies, _ = following.follow(graph, said, Health(), look_s=0.0)
+    tallies, _ = following.follow(graph, said, Health(), look_s=0.0)
+    progress = graph.follower.look()
     graph.follower.close()
     assert tallies is None
     return progress, said
