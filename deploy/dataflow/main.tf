@@ -11,7 +11,7 @@ resource "google_pubsub_topic" "readings" {
   message_retention_duration = var.retention
 }
 
-# Nobody else reads it: messages that another takes are missing from the windows.
+# The job alone reads it: messages that another reader takes are missing from the windows.
 resource "google_pubsub_subscription" "readings" {
   name                       = "quiltstream-readings"
   topic                      = google_pubsub_topic.readings.id

@@ -1,8 +1,8 @@
 """A look at messages: the recipes tried on them, or expressions for their fields, with questions where several fit.
 
-What is proposed is tried by the decoder of jobs on the messages themselves, so ``try`` accepts it. Of the messages only
-names go into it: of fields and headers, numbers of topic levels, a word for what is measured at such a level, units
-that are known. No value does, and no name of a series.
+What is proposed is tried by the decoder of jobs on the messages themselves, so ``check`` accepts it. Of the messages
+only names go into it: of fields and headers, numbers of topic levels, a word for what is measured at such a level,
+units that are known. No value does, and no name of a series.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def looked(given: Messages, **options: Any) -> MessageLook:
 
 
 def written(look: MessageLook, given: Messages) -> dict[str, Any]:
-    """What is written, by whose first answers ``try`` reads as many messages as the look did."""
+    """What is written, by whose first answers ``check`` reads as many messages as the look did."""
     guessed = guess_messages(look, ORIGIN)
     tried = list(Trial(load_settings(guessed.answered)).of(given))
     assert sum(bool(one.readings) for one in tried) >= 1
@@ -299,7 +299,7 @@ def begun(folder: Path, *words: str, topic: str = "meters") -> Done:
     return call("init", "--from-topic", topic, "--servers", "fake:1", "-o", folder / "settings.yaml", *words)
 
 
-def test_a_topic_becomes_settings_that_try_and_a_dry_run_accept(
+def test_a_topic_becomes_settings_that_check_and_a_dry_run_accept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_of(monkeypatch, [{"ts": NOON_MS + 60_000 * (at // 2), "id": f"m{at % 2}", "kw": at % 3} for at in range(40)])
@@ -362,7 +362,7 @@ def test_a_topic_without_readings_is_reported(
     assert not list(tmp_path.iterdir())
 
 
-def test_init_and_try_report_an_unavailable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_check_report_an_unavailable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = topic_of(monkeypatch, [])
     broker.send("meters", [(0, b"\0\0\0\0\7abc")] * 3)
     begun(tmp_path, "--registry", "http://127.0.0.1:9").ended(

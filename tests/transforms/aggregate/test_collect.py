@@ -54,7 +54,6 @@ from .firings import EARLY, FIRINGS, LATE, firing_windows
 from .held import cells_of
 
 DAYS = 2
-NOW = ORIGIN + 1_000 * HOUR
 
 
 def fire(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
