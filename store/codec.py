@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
 
 
 def now_us() -> int:
-    """Microseconds since the epoch, UTC; for people, nothing is decided by it."""
+    """The wall clock: microseconds since the epoch, UTC."""
     return time.time_ns() // 1_000
 
 

@@ -64,7 +64,7 @@ class Plan:
         noise: ``private``, or ``none`` for the tests' noise-free rows.
         by: what distinguishes the classes of slots that have a histogram each; empty for one histogram of all slots.
         estimated: the model, where the job estimated it: it is put on record with the query.
-        log: where workers log blocks before their rows leave; nowhere if left out.
+        memory: what remembers the ledger outside of it; nothing if left out.
         lost: how many releases are not on record, where a domain that is registered is to be marked as one that charges
             are missing from, before any window is charged.
         words: what is said of several readings of a series; ``None`` where the latest one of a slot counts.

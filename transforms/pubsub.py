@@ -12,7 +12,6 @@ Beam's extra ``gcp`` is an extra here, too. Credentials are the machine's own: t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,12 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..schemas.readings import RejectReason
+from ..store.codec import now_us
 from .common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch, typed
 from .completeness import Steps
 from .payloads.messages import MessageDecoder, Messages
 from .sinks import Message, MessageFormat, reject_messages, release_messages
-from .sources.contract import source_batch_of
+from .sources.contract import not_ahead, source_batch_of
 from .sources.files import DecodedReadings
 from .sources.reader import REJECTED
 
@@ -115,9 +115,9 @@ class DecodeMessages(beam.DoFn):
     def _decoded(self) -> Iterator[Any]:
         messages, at = messages_of(self._held), min(at for _, at in self._held)
         self.start_bundle()
-        now_us = max(time.time_ns() // 1_000, int(messages.stamps_us.max()))
+        came_us = max(now_us(), int(messages.stamps_us.max()))
         found = source_batch_of(self._name, self._decoder.decode(messages), "", settled=False)
-        kept = [_come(batch, self._steps, now_us) for batch in found.batches]
+        kept = [not_ahead(batch, self._steps, came_us) for batch in found.batches]
         ahead = found.rows - sum(batch.num_rows for batch in kept)
         rejected = found.rejected | ({RejectReason.AHEAD: ahead} if ahead else {})
         for name, count in {DECODED: found.rows, PASSED_OVER: found.passed}.items():
@@ -127,14 +127,6 @@ class DecodeMessages(beam.DoFn):
         rejects = [*found.rejects, *([decoded_reject_batch({RejectReason.AHEAD: ahead})] if ahead else [])]
         yield from (_at(batch, at) for batch in kept)
         yield from (TaggedOutput(REJECTED, _at(batch, at)) for batch in rejects)
-
-
-def _come(readings: pa.RecordBatch, steps: Steps | None, now_us: int) -> pa.RecordBatch:
-    """The readings but those of a step far ahead, whose cells a runner would keep until their window ends."""
-    if steps is None:
-        return readings
-    times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return readings.filter(pa.array(times < steps.last_us(now_us)))
 
 
 def _at(batch: pa.RecordBatch, at: Timestamp) -> WindowedValue:

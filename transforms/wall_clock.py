@@ -7,13 +7,14 @@ that of the readings, so a window fires when both have passed its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 
+from ..store.codec import now_us
 from .plan import Plan, ledger_at
 from .registration import Registered
 from .sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
@@ -27,10 +28,6 @@ _LOOK_S = 1.0
 _STAY_S, _REST_S = 5.0, 1.1
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
 @dataclass(frozen=True)
 class WallClock(PartitionedSource):
     """The wall clock.
@@ -40,24 +37,23 @@ class WallClock(PartitionedSource):
     set back must not be said to be live.
     """
 
-    now: Callable[[], int] = _now_us
     lost_us: int | None = None  # windows that start before it may lack readings
 
     def reader(self, part: int, position: str) -> Reader:  # noqa: ARG002 - it has one part, and no positions
         """A reader of the time."""
-        return _ClockReader(self)
+        return _ClockReader(self.lost_us)
 
 
 class _ClockReader(Reader):
-    def __init__(self, clock: WallClock) -> None:
-        self._clock = clock
+    def __init__(self, lost_us: int | None) -> None:
+        self._lost_us = lost_us
         self._next = 0.0
 
     def read(self) -> SourceBatch | None:
         if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + _LOOK_S / 2
-        return SourceBatch("", settled=True, latest_us=self._clock.now(), lost_us=self._clock.lost_us)
+        return SourceBatch("", settled=True, latest_us=now_us(), lost_us=self._lost_us)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -84,7 +80,7 @@ class ReadClock(ReadPart):
             found = next(store.missing(element.now), None)
         # a window is declared that ends after this instant, so the first missing one is
         begin = schedule.covered.stop if found is None else found[0].stop - 1
-        return Restriction(PartitionState(BEGIN, grid.time_of(begin), heard_us=_now_us()))
+        return Restriction(PartitionState(BEGIN, grid.time_of(begin), heard_us=now_us()))
 
     @beam.DoFn.unbounded_per_element()
     def process(  # pyright: ignore[reportIncompatibleMethodOverride] - another element

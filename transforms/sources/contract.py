@@ -25,6 +25,7 @@ from ..formats.rows import Decoded
 from .progress import Reach
 
 if TYPE_CHECKING:
+    from ..completeness import Steps
     from ..payloads.messages import MessageDecoder
 
 #: Where a partition begins.
@@ -116,6 +117,17 @@ class SourceBatch:
 
 def _times_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def not_ahead(readings: pa.RecordBatch, steps: Steps | None, came_us: int) -> pa.RecordBatch:
+    """The readings but those of a step that begins over a day after they came.
+
+    A runner would keep the cells of such a step until its window ends.
+    """
+    if steps is None:
+        return readings
+    kept = _times_of(readings) < steps.last_us(came_us)
+    return readings if kept.all() else readings.filter(pa.array(kept))
 
 
 class Reader(ABC):

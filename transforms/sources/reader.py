@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -32,9 +32,10 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ...schemas.files import keep_memory_private
 from ...schemas.readings import RejectReason
+from ...store.codec import now_us
 from ..common.batches import DECODED, METRICS, PASSED_OVER, counter_name, decoded_reject_batch, typed
 from ..completeness import Arrived, FromSource, Punctuation, Steps
-from .contract import BEGIN, PartitionedSource, Reader, SourceBatch
+from .contract import BEGIN, PartitionedSource, Reader, SourceBatch, not_ahead
 from .files import DecodedReadings
 from .progress import (
     Heartbeat,
@@ -96,10 +97,6 @@ _PAUSE_MARGIN_S = 0.1
 
 #: Seconds that a reader lets pass at most without a sign of life, however rarely it looks at its source.
 _BEAT_S = 10.0
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000
 
 
 class _Watermark(NamedTuple):
@@ -269,7 +266,7 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         self,
         source: PartitionedSource,
         policy: PollingPolicy,
-        now: Callable[[], int] = _now_us,
+        now: Callable[[], int] = now_us,
     ) -> None:
         self._source = source
         self._policy = policy
@@ -451,24 +448,14 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
         if ahead := batch.ahead(self._now()):
             self._ahead.inc(ahead)
         for whole in batch.batches:
-            readings = whole if self._policy.steps is None else self._within(whole, batch, self._policy.steps)
+            # the later one of two clocks, this machine's and the broker's: one clock that is behind loses nothing
+            readings = not_ahead(whole, self._policy.steps, max(self._now(), batch.came_us or 0))
             if count := whole.num_rows - readings.num_rows:
                 reason = RejectReason.AHEAD
                 Metrics.counter(METRICS, counter_name(reason)).inc(count)
                 rejected = decoded_reject_batch({reason: count})
                 yield TaggedOutput(REJECTED, TimestampedValue(rejected, at))
             yield TimestampedValue(Arrived(readings, before_us, on_record_us), at)
-
-    def _within(self, readings: pa.RecordBatch, batch: SourceBatch, steps: Steps) -> pa.RecordBatch:
-        """The readings but those of a step that begins over a day after they came.
-
-        A runner would keep the cells of such a step until its window ends. The time of arrival is the later one of two
-        clocks, this machine's and the broker's, so that one clock that is behind loses nothing.
-        """
-        last_us = steps.last_us(max(self._now(), batch.came_us or 0))
-        times = readings.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
-        kept = times < last_us
-        return readings if kept.all() else readings.filter(pa.array(kept))
 
     def _advance(self, part: int, estimator: Any, progress: PartitionState) -> None:
         clock, reached = _timestamp(self._joined(part, progress.clock_us)), estimator.current_watermark()
@@ -500,18 +487,14 @@ def _timestamp(instant_us: int) -> Timestamp:
 class ReadLive(beam.PTransform[Any, Any]):
     """Read a source as it comes."""
 
-    reading: ClassVar[type[ReadPart]] = ReadPart
-
-    def __init__(
-        self, source: PartitionedSource, policy: PollingPolicy, *, now: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, source: PartitionedSource, policy: PollingPolicy) -> None:
         super().__init__()
-        self._source, self._policy, self._now = source, policy, now or _now_us
+        self._source, self._policy = source, policy
 
     def expand(self, input_or_inputs: PBegin) -> DecodedReadings:
         """Read every part; the parts are spread over the workers."""
         parts = input_or_inputs | "Parts" >> beam.Create(list(range(self._source.parts)))
-        return followed(parts, self.reading(self._source, self._policy, self._now))
+        return followed(parts, ReadPart(self._source, self._policy))
 
 
 def followed(parts: Any, read: ReadPart) -> DecodedReadings:
