@@ -109,7 +109,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
     """Publishes a noisy histogram of every series or group in every window, at most once, within the domain's budget.
 
     Args:
-        settings: the job; its ``source`` and ``sink`` are not used here. Or its plan.
+        settings: the job; its ``source`` and ``sink`` are not used here. Or the plan of one, as :meth:`of` has it.
         model: the belief as an object, instead of the one that the settings name; or, with keyword fields, that of the
             settings: a file or bounds such as ``{"pi_min": 0.01, "gap": 0.3}``.
         noise: a hook of the tests: ``none`` publishes true counts, labelled so, into a store that never holds real
@@ -168,6 +168,11 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             f"mechanism={plan.calibration.method!r}, epsilon={plan.epsilon:g}, scale={float(plan.scale):.6g}, "
             f"windows of {length})"
         )
+
+    @classmethod
+    def of(cls, plan: Plan, *, even_if_empty: bool = False, by_watermark: bool = False) -> PrivateHistograms:
+        """The transform of a plan that is made already."""
+        return cls(plan, even_if_empty=even_if_empty, by_watermark=by_watermark)
 
     @classmethod
     def publish(cls, readings: Any, settings: Settings, **given: Any) -> Any:

@@ -92,7 +92,7 @@ def run_job(
             from ..estimation import estimated_plan  # noqa: PLC0415 - with the command fit
 
             plan = estimated_plan(known, known.estimate, BATCH, word)
-        histograms = PrivateHistograms(plan, even_if_empty=even_if_empty)
+        histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
         return publish(known, histograms, beam_options, word)
 
 

@@ -54,7 +54,7 @@ def run_live(
             word = replace(word, emptied=emptied)
             from ..estimation import estimated_plan  # noqa: PLC0415 - with the command fit
 
-            histograms = PrivateHistograms(estimated_plan(settings, estimate, way, word))
+            histograms = PrivateHistograms.of(estimated_plan(settings, estimate, way, word))
         return run_to_end(settings, histograms, beam_options, health, as_json=as_json, every=every, word=word)
 
 

@@ -394,6 +394,8 @@ class KafkaReader(Reader):
 
     def _begin_again(self, gone: Sequence[Partition]) -> None:
         """Offsets are gone by retention, or the topic was made anew: begin at its start."""
+        # the client has left these partitions: where the brokers do not answer now, all are assigned anew later
+        self._assigned = False
         with as_unavailable(self._source.text):
             found = first_offsets(self._client, gone, EARLIEST, _ANSWER_S)
         for place, (offset, _) in found.items():

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from quiltstream.schemas.backoff import Backoff
 from quiltstream.schemas.readings import RejectReason
@@ -28,7 +28,7 @@ from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 from ..sources.check_contract import CheckContract
 from ..sources.streams import Estimator, Tracker
 from .contract import KafkaPartitionsContract, names_of, pieces_until, read, rows, settle
-from .fake import ILLEGIBLE, FakeBroker
+from .fake import ILLEGIBLE, FakeBroker, FakeConsumer
 from .messages import ORIGIN, JsonMessages, reading
 
 HOUR = 3_600_000_000
@@ -310,3 +310,25 @@ def test_brokers_that_return_no_messages_are_reported_and_reconnected(broker, mo
     assert reader.trouble is None
     assert [one.getMessage() for one in caplog.records if "answers again" in one.getMessage()] == []
     reader.close()
+
+
+def test_a_gap_whose_leader_does_not_answer_at_once_is_read_from_its_end(broker, monkeypatch):
+    """By the same consumer: another is made only where no messages come, and others may come for ever."""
+    topic = broker.topic(2)
+    broker.send(topic, [(n % 2, reading("a", n)) for n in range(4)])
+    reader = feed(broker, topic).reader(0, BEGIN)
+    assert len(read(reader, 4)) == 4
+    broker.send(topic, [(0, reading(f"b{n}", n)) for n in range(4)])
+    broker.forget(topic, 0, 4)
+    asked, failed = FakeConsumer.get_watermark_offsets, []
+
+    def fails_once(self: FakeConsumer, place: Any, timeout: Any = None, *, cached: bool = False) -> Any:
+        if not cached and not failed:
+            failed.append(place)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return asked(self, place, timeout, cached=cached)
+
+    monkeypatch.setattr(FakeConsumer, "get_watermark_offsets", fails_once)
+    assert read(reader, 2) == ["b2", "b3"]
+    assert failed
+    assert len(broker.consumers) == 1
