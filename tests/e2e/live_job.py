@@ -64,7 +64,7 @@ def main(
 
         waiting.WAIT_S = patience  # how long a worker waits where it is
     if clock is not None:
-        reader._now_us = partial(clock_of, str(clock))  # pyright: ignore[reportPrivateUsage] - the clock
+        reader.now_us = partial(clock_of, str(clock))
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     with health_page(read.live.metrics_port, job.event_printer(results(), as_json=True)) as health:
