@@ -72,16 +72,19 @@ def on_record(address: StoreAddress, domain: str, query: str) -> OnRecord:
     with Store(address) as store:
         if not store.is_there():
             return OnRecord(Standing(exists=False))
-        account = standing_in(store, domain)
         registration = store.registered(domain, query)
-        if registration is None or registration.query.schedule.stop is None:
-            return OnRecord(account, registration)  # of an endless schedule no window is the last
-        entries = [entry for entry in store.entries(domain) if entry.query == query]
-        refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
-        charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
-        missing = {window.start for window, _ in store.missing(registration)}
-        windows = {window.start for window in registration.query.schedule.windows()}
-        return OnRecord(account, registration, frozenset(windows - missing - refused), refused, charged)
+        return OnRecord(standing_in(store, domain)) if registration is None else _recorded(store, registration)
+
+
+def _recorded(store: Store, held: Registration) -> OnRecord:
+    """All that is on record of a query, up to its last window that has an entry."""
+    entries = [entry for entry in store.entries(held.domain.name) if entry.query == held.query.name]
+    charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
+    refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
+    last = max(charged, default=None)
+    lacking = () if last is None else takewhile(lambda found: found[0].start <= last, store.missing(held))
+    missing = {window.start for window, _ in lacking}
+    return OnRecord(standing_in(store, held.domain.name), held, charged - missing, refused, charged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +143,8 @@ class Follower:
         return LiveProgress(shown, first, account.refused, account.loss, account.budget)
 
     def record(self) -> OnRecord:
-        """All that is on record now, up to the last window that has an entry, by the rosters on record now."""
-        store, held = self.store, self.store.current(self.registration)
-        entries = [entry for entry in store.entries(held.domain.name) if entry.query == held.query.name]
-        charged = frozenset(entry.window_start for entry in entries if entry.decision == "charged")
-        refused = frozenset(entry.window_start for entry in entries if entry.decision == "refused")
-        last = max(charged, default=None)
-        lacking = () if last is None else takewhile(lambda found: found[0].start <= last, store.missing(held))
-        missing = {window.start for window, _ in lacking}
-        return OnRecord(standing_in(store, held.domain.name), held, charged - missing, refused, charged)
+        """All that is on record now, by the rosters on record now."""
+        return _recorded(self.store, self.store.current(self.registration))
 
     def close(self) -> None:
         """Close the store."""

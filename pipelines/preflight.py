@@ -8,7 +8,6 @@ is known of it. What differs between a run that ends and a live one is a :class:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from ..transforms.checks import check_hosts, check_plan, check_record
 from ..transforms.plan import Plan, ledger_address
 from .connectors.job_io import check_apart
 from .on_record import Unknown, check_ledger, known_history, memory_of, with_ledger
-from .runners import options_of, runner_name
+from .runners import runner_name
 
 
 class Way(Protocol):
@@ -82,9 +81,9 @@ class Preflight:
         return bool(self.unknown.names or self.lost or self.emptied)
 
 
-def check_command(settings: Settings, beam_options: Sequence[str], way: Way) -> None:
+def check_command(settings: Settings, options: PipelineOptions, way: Way) -> None:
     """What can be said before a ledger is looked for and a file is read."""
-    check_hosts(runner_name(options_of(beam_options)), StoreAddress(settings.ledger_url))
+    check_hosts(runner_name(options), StoreAddress(settings.ledger_url))
     way.check_kinds(settings)
     check_apart(settings)
 

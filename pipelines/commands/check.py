@@ -31,10 +31,10 @@ from ...transforms.formats.rows import Decoded
 from ...transforms.payloads.decoder import PayloadDecoder
 from ...transforms.readings.slots import Words, slot_readings, words_of
 from ...transforms.sources.files import FileTask, ReadReadings
-from ..console import listed, paragraphs, percent, plural, print_json, results, working
+from ..console import listed, percent, plural, print_json, results, working
 from ..crowded import refuse_crowded_stamps
 from ..errors import CommandError, ExitCode
-from ..forecast import Block, Line, Table
+from ..forecast import Block, Row, Table
 from ..init.rhythm import COUNTER_RISES, most_frequent, rises_in
 from ..runners import read_source
 from .check_messages import messages_of_topics, schemas_of
@@ -269,10 +269,9 @@ def examine(settings: Settings, data: Gathered, roster: Roster | None, messages:
     end = "Nothing was charged or published, and no ledger was opened."
     return Table(
         "For the operator only, not to be published: exact statistics of the data",
-        (*starmap(Line, vars(found).items()), *(Line(label=label, text=text) for label, text in said)),
-        (Block("remarks", "Look at this", remarks, remarks), Block("", "", (end,), (end,), paragraphs)),
+        (*starmap(Row, vars(found).items()), *(Row(label=label, words=text) for label, text in said)),
+        (Block("remarks", "Look at this", remarks), Block("", "", (end,), prose=True)),
         ExitCode.OK if found.counts or (messages and found.readings) else ExitCode.SOURCE,
-        0,
     )
 
 

@@ -1,6 +1,6 @@
 """``quiltstream run``: readings of a source to private histograms on record and in a sink.
 
-The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``; what is said afterwards comes from the ledger of
+The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``; what is told afterwards comes from the ledger of
 record, and tallies for the operator from Beam's counters.
 """
 
@@ -24,7 +24,7 @@ from ...store.specs import Registration
 from ...store.store import Store
 from ...transforms.calibrating import model_of
 from ...transforms.checks import STAND_IN_TEXT
-from ...transforms.common.batches import DECODED, DUPLICATES, OUTSIDE, READINGS, counter_name
+from ...transforms.common.batches import DUPLICATES, OUTSIDE, READINGS, counter_name
 from ...transforms.plan import Plan, make_plan, open_ledger
 from ...transforms.private_histograms import PrivateHistograms
 from ...transforms.register import NothingCountsError
@@ -32,29 +32,14 @@ from ...transforms.registration import NoReadingsError, NoWindowError
 from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
-from ..console import paragraphs, plural, print_json, results, working
+from ..console import plural, print_json, results, working
 from ..crowded import refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
-from ..forecast import (
-    OPERATOR,
-    Block,
-    Line,
-    Table,
-    assumptions,
-    belief_text,
-    left_to_data,
-    of_history,
-    of_noise,
-    of_units,
-    promise_text,
-)
+from ..forecast import OPERATOR, Block, Forecast, Row, Table, promise_text
 from ..on_record import OnRecord, begin_memory, note_lost_history, on_record, with_ledger, with_newest
 from ..preflight import Word, check_command, preflight
-from ..runners import counters, new_pipeline, options_of, read_source, runner_name
+from ..runners import counters, new_pipeline, options_of, read_source
 from . import children_end_with_a_stop, settled
-
-#: Lines of a summary without --all.
-_MOST = 20
 
 
 def run_file(
@@ -82,7 +67,8 @@ def run_job(
     settings: Settings, beam_options: Sequence[str] = (), *, history_lost: bool = False, even_if_empty: bool = False
 ) -> Table:
     """Publish what the settings say."""
-    check_command(settings, beam_options, BATCH)
+    options = options_of(beam_options)
+    check_command(settings, options, BATCH)
     with with_newest(settings):
         known, made = with_ledger(settings, history_lost=history_lost)
         word = Word(history_lost=history_lost, emptied=made)
@@ -93,22 +79,21 @@ def run_job(
 
             plan = estimated_plan(known, known.estimate, BATCH, word)
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
-        return publish(known, histograms, beam_options, word)
+        return publish(known, histograms, options, word)
 
 
 def publish(
     settings: Settings,
     histograms: PrivateHistograms,
-    beam_options: Sequence[str] = (),
+    options: PipelineOptions | None = None,
     word: Word = Word(),  # noqa: B008 - a frozen value
 ) -> Table:
     """Run the graph around a transform that was made from the settings."""
-    options = options_of(beam_options)
+    options = options_of(()) if options is None else options
     ready = preflight(settings, histograms.plan, options, BATCH, word)
     settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
 
-    here = runner_name(options) is None
     address = open_ledger(plan.address)
     # a domain that is on record is marked before anything else is done; another one by what registers it
     noted = not ready.marked or note_lost_history(replace(plan, address=address), ready.unknown)
@@ -126,17 +111,17 @@ def publish(
     try:
         tallies = _finish(pipeline, settings)
     except Exception as error:
-        failure = explain(error)
-        if failure.kind not in {one.__name__ for one in (NoReadingsError, NoWindowError, NothingCountsError)}:
+        failure, source = explain(error), settings.source
+        if source is None or failure.kind not in {one.__name__ for one in _NO_READING}:
             raise
-        why = _nothing_read(settings, plan.group_column, beam_options)
-        raise CommandError(f"{failure.text}\n{why}", failure.code) from error
+        read = f"{source.setting}: {', '.join(source.patterns)} was read; `quiltstream check` says what is in it"
+        raise CommandError(f"{failure.text}\n{read}", failure.code) from error
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
-    # a runner that tries a bundle again does not count what the first attempt drew
-    names = ("windows-released", "rows-released")
-    drawn = None if tallies is None or not here else [tallies.get(name, 0) for name in names]
-    return summary_of(settings, histograms, before, after, tallies, drawn=drawn, left_out=ready.source.left_out)
+    return summary_of(settings, histograms, before, after, tallies, left_out=ready.source.left_out)
+
+
+_NO_READING = (NoReadingsError, NoWindowError, NothingCountsError)
 
 
 class _Batch:
@@ -191,25 +176,6 @@ def _finish(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int] | Non
     return counters(result)
 
 
-def _nothing_read(settings: Settings, group: str | None, beam_options: Sequence[str]) -> str:
-    """Which files have no reading, and what their rows were rejected for; a runner that failed tells no counters."""
-    files = "" if settings.source is None else f"{settings.source.setting}: {', '.join(settings.source.patterns)}"
-    options = options_of(beam_options)
-    if runner_name(options) is not None:  # what is read once more is read here
-        return f"{files} was read"
-    pipeline = new_pipeline(options)
-    _ = pipeline | "Read" >> read_source(settings, group)
-    result = pipeline.run()
-    result.wait_until_finish()
-    tallies = counters(result) or {}
-    rejected: dict[str, int] = _operator(tallies)["rejected"]
-    reasons = "; ".join(f"{plural(count, 'row')}: {RejectReason(one).text}" for one, count in rejected.items())
-    read = tallies.get(DECODED, 0)
-    if not read:
-        return f"{files} was read, and every row rejected: {reasons}" if rejected else f"{files} has no rows"
-    return f"{files} was read: {plural(read, 'reading')}" + (f", and rows rejected: {reasons}" if rejected else "")
-
-
 def summary_of(
     settings: Settings,
     histograms: PrivateHistograms,
@@ -217,7 +183,6 @@ def summary_of(
     after: OnRecord,
     tallies: dict[str, int] | None,
     *,
-    drawn: Sequence[int] | None = None,
     left_out: Sequence[str] = (),
     live: bool = False,
 ) -> Table:
@@ -229,7 +194,6 @@ def summary_of(
         before: what was on record before.
         after: what is on record now.
         tallies: Beam's counters; None where the runner reports none.
-        drawn: windows and rows that this run drew, and no other job; None where the runner may count otherwise.
         left_out: what matches the source's patterns and holds nothing.
         live: whether the job went on, and counted what it sent again.
     """
@@ -237,19 +201,23 @@ def summary_of(
     if held is None or account.budget is None:
         raise SettingsError([f"query {plan.query_name!r}: the job ended without putting it on record; run it again"])
     query, schedule, roster, sink = held.query, held.query.schedule, held.query.roster, settings.sink
-    data = [_from_data(name, plan, held) for name in left_to_data(plan, settings)]
+    charged = priced(schedule, query.losses)
+    data = [_from_data(name, plan, held) for name in Forecast(settings, plan, roster, charged).left_to_data()]
     plan = plan.with_multiplicity(query.most).resolve(schedule, roster)
+    found = Forecast(settings, plan, roster, charged, live)
     new = after.complete - before.complete
     # of an endless schedule, those that have an entry
     windows = len(schedule) if schedule.stop is not None else len(after.complete | after.refused)
-    rows, drawn_windows, drawn_rows = _rows(held, new), *(drawn or (None, None))
+    completed, refused, rows = len(new & before.charged), len(after.refused), _rows(held, after.complete)
     place = "" if sink is None else settings.path(sink.path) if sink.is_files else sink.text
     naive = "never ends" if account.naive is None else f"says {account.naive:g}"
     operator = None if tallies is None else _operator(tallies, plan.domain.missing, live=live)
-    nothing = live and tallies is not None and new and not tallies.get(READINGS) and not tallies.get(_LIVE[0])
-    stand_in = (f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT}; every row says so",) if plan.stand_in else ()
-    to_see = (*((_EMPTY,) if nothing else ()), *stand_in, *(one.text for one in account.shares), *of_units(settings))
-    told = of_history(plan)
+    to_see = [*(one.text for one in account.shares), *found.units()]
+    if plan.stand_in:
+        to_see.insert(0, f"THE BELIEF IS A STAND-IN: {STAND_IN_TEXT}; every row says so")
+    if live and tallies is not None and new and not tallies.get(READINGS) and not tallies.get(_LIVE[0]):
+        to_see.insert(0, _EMPTY)
+    told = found.of_history()
     beside = {name: one for name, one in (("of_history", told), ("left_out", left_out)) if one}
     shown = (*_tallies(operator), *(f"left out: {line}" for line in left_out), *told)
     of_it = tuple(
@@ -257,22 +225,22 @@ def summary_of(
         for there, text in (
             (before.complete, f"{'' if new else 'Nothing was charged: every row was on record already. '}Rows on "
                 "record stay as they were first published, whatever the input is now."),
-            (after.refused, f"Refused: {plural(len(after.refused), 'window')}, for ever; the ledger says what each "
-                "would have cost. More budget is a decision of its own: quiltstream ledger budget."),
+            (refused, f"Refused: {plural(refused, 'window')}, for ever; the ledger says what each would have cost. "
+                "More budget is a decision of its own: quiltstream ledger budget."),
             (account.history_lost, "History lost: by the operator's word, charges made elsewhere are missing from "
                 "this account; its loss is too small, and stays marked so."),
         )
         if there
     )  # fmt: skip
+    counted = f" ({completed:,} of them charged before it began)" if completed else ""
+    begun = f"{len(before.complete):,} on record before" + (f", {refused:,} refused" if refused else "")
     values = {
         "sink": place,
         "windows_published": len(new),  # whose rows are all on record now and were not before the run
-        "windows_drawn": drawn_windows,  # those of them whose first block this run drew
-        "rows_published": rows,
-        "rows_drawn": drawn_rows,
-        "windows_completed": len(new & before.charged),  # those that were charged before the run
+        "rows_published": _rows(held, new),
+        "windows_completed": completed,  # those that were charged before the run
         "windows_on_record": len(before.complete),  # whose rows were on record before
-        "windows_refused": len(after.refused),  # by the budget, in this run or before
+        "windows_refused": refused,  # by the budget, in this run or before
         "budget": account.budget,
         "stand_in": plan.stand_in,
         "naive_loss": account.naive,
@@ -280,31 +248,28 @@ def summary_of(
         "given_model": query.given_model,
         "history_lost": account.history_lost,
     }
-    noise = of_noise(plan, roster, priced(schedule, query.losses))
     return Table(
         f"{plan.query_name} over {plan.domain.name}",
         (
-            Line("query", plan.query_name),
-            Line("domain", plan.domain.name),
-            Line("windows", windows, "windows", _windows(windows, new, rows, drawn_rows, before, after)),
-            Line("rows", _rows(held, after.complete), "rows", f"{_rows(held, after.complete):,} in {place}"),
-            *noise,
-            Line("loss_after", account.loss, "loss", promise_text(account.loss, account.budget)),
-            Line("loss_before", before.account.loss, "before",
-                 f"loss {before.account.loss:.9g}, after {account.loss:.9g}; naive adding {naive}", every=True),
-            Line("belief", belief_text(plan.model.provenance), "belief", belief_text(plan.model.provenance)),
-            *(Line("", None, "public", f"{one}, taken from the data and frozen") for one in data),
-            *starmap(Line, values.items()),
-            Line("operator_only", (operator or {}) | beside if beside else operator),
+            Row("query", plan.query_name),
+            Row("domain", plan.domain.name),
+            Row("windows", windows, "windows", f"{len(new):,} newly on record{counted}, {begun}, of {windows:,}"),
+            Row("rows", rows, "rows", f"{rows:,} in {place}"),
+            *found.noise(),
+            Row("loss_after", account.loss, "loss", promise_text(account.loss, account.budget)),
+            Row("loss_before", before.account.loss, "before",
+                f"loss {before.account.loss:.9g}, after {account.loss:.9g}; naive adding {naive}", detail=True),
+            *(Row(label="public", words=f"{one}, taken from the data and frozen") for one in data),
+            *starmap(Row, values.items()),
+            Row("operator_only", (operator or {}) | beside if beside else operator),
         ),
         (
-            Block("", "", of_it, of_it, paragraphs),
-            Block("cautions", "Look at this", to_see, to_see),
-            assumptions(plan),
+            Block("", "", of_it, prose=True),
+            Block("cautions", "Look at this", to_see),
+            found.assumptions(),
             Block("", OPERATOR, (*shown, *_totals(operator)), shown),
         ),
-        ExitCode.REFUSED if after.refused else ExitCode.OK,
-        _MOST,
+        ExitCode.REFUSED if refused else ExitCode.OK,
     )  # fmt: skip
 
 
@@ -333,7 +298,7 @@ _EMPTY = (
 )
 
 
-def _operator(tallies: dict[str, int], missing: str = "", *, live: bool = False) -> dict[str, Any]:
+def _operator(tallies: dict[str, int], missing: str, *, live: bool) -> dict[str, Any]:
     """Tallies for the operator, from Beam's counters, under a rule for cells without a reading."""
     rejected = {reason: tallies.get(counter_name(reason), 0) for reason in RejectReason}
     names = (READINGS, DUPLICATES, OUTSIDE, *(_LIVE if live else ()))
@@ -341,16 +306,6 @@ def _operator(tallies: dict[str, int], missing: str = "", *, live: bool = False)
         "rejected": {reason.value: count for reason, count in rejected.items() if count},
         "values_told_by_totals": 0 if missing == "state" else sum(rejected[reason] for reason in OF_VALUES),
     }
-
-
-def _windows(windows: int, new: frozenset[int], rows: int, drawn: int | None, before: OnRecord, after: OnRecord) -> str:
-    completed = len(new & before.charged)
-    # a job before it, or beside it, drew parts of windows, too
-    part = f"; of their {rows:,} rows this job drew {drawn:,}; " if new and drawn not in (None, rows) else ", "
-    charged = f" ({completed:,} of them charged before it began)" if completed else ""
-    refused = f", {len(after.refused):,} refused" if after.refused else ""
-    begun = f"{len(before.complete):,} on record before"
-    return f"{len(new):,} newly on record{charged}{part}{begun}{refused}, of {windows:,}"
 
 
 def _tallies(operator: dict[str, Any] | None) -> list[str]:

@@ -25,6 +25,7 @@ from ..connectors.files import labelled_so_far
 from ..console import results
 from ..on_record import with_ledger, with_newest
 from ..preflight import Word, check_command
+from ..runners import options_of
 from .follow import LOOK_S, follow
 from .job import LiveWay, live_job
 from .watch import Cause, Health, Say, health_page
@@ -42,7 +43,7 @@ def run_live(
     """Run a settings file until its schedule ends, its source ends, or somebody stops it; return the exit code."""
     settings = read_settings(path).accepting(accepted)
     way, word = LiveWay(), Word(history_lost=history_lost)
-    check_command(settings, beam_options, way)
+    check_command(settings, options_of(beam_options), way)
     say = event_printer(results(), as_json=as_json)
     with with_newest(settings), health_page(settings.live.metrics_port, say) as health:
         estimate = settings.estimate

@@ -178,7 +178,7 @@ class LiveWay:
 
 def graph_of(settings: Settings, beam_options: Sequence[str]) -> LiveJob:
     """The graph of a live job for workers elsewhere, that nobody watches; raises what :func:`live_job` does."""
-    check_command(settings, beam_options, LiveWay())
+    check_command(settings, options_of(beam_options), LiveWay())
     problems: list[str] = []
     if settings.estimate is not None:
         problems.append(

@@ -13,7 +13,6 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -41,7 +40,6 @@ class Method:
     needs: str  # what a job must give
     leaves: str  # what it does not protect, in words
     endless: bool = True  # whether there is noise for an endless stream
-    published: bool = False  # whether it is a method of [SWC17], which other calibrations are shown beside
     hides_neighbours: bool = True
 
     @property
@@ -161,8 +159,8 @@ def _table() -> tuple[Method, ...]:
         hides_neighbours=False,
     )
     return (
-        Method(mqm_approx, "bounds", lemma, bounded, either, slower, published=True),
-        by_chains(mqm_exact, noise="from the exact influence of each quilt", published=True),
+        Method(mqm_approx, "bounds", lemma, bounded, either, slower),
+        by_chains(mqm_exact, noise="from the exact influence of each quilt"),
         by_chains(pairwise, noise=one_each),
         directions,
         grouped,
@@ -172,14 +170,3 @@ def _table() -> tuple[Method, ...]:
 
 METHODS: Mapping[str, Method] = MappingProxyType({one.name: one for one in _table()})
 """Every method by name. entry-dp does not protect correlated slots: it is the line to compare with."""
-
-
-def by_quilts(belief: Belief, epsilon: float, length: int | None = None) -> dict[str, float]:
-    """Sigma by the methods of [SWC17] that have an answer for a belief, the least first; {} for one without quilts."""
-    found: dict[str, float] = {}
-    for name, method in METHODS.items():
-        # a method that does not read such a belief, or finds no quilt far enough, has no answer
-        if method.published:
-            with suppress(TypeError, ValueError):
-                found[name] = method(belief, epsilon, length).sigma
-    return dict(sorted(found.items(), key=lambda one: one[1]))

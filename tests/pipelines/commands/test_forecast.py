@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from quiltstream.privacy import DobrushinBounds
-from quiltstream.schemas.model_file import Model, Provenance
-
 from ..jobs import call
 from ..live_jobs import made
 
@@ -47,16 +44,3 @@ def test_the_dry_run_promises_no_exit_code_where_the_data_end_the_schedule(tmp_p
 def test_a_live_job_without_a_first_window_is_refused_by_the_dry_run_as_by_the_run(tmp_path: Path) -> None:
     one = made(tmp_path, windows={"size": "1d"})
     call("run", "--dry-run", "--live", one.settings).ended(2, "windows.start is missing: a live source never ends")
-
-
-def test_a_number_without_a_bound_is_null_in_the_json_of_a_dry_run(tmp_path: Path) -> None:
-    """An endless schedule has no loss by quilts under a class that has none."""
-    belief = DobrushinBounds(forward={1: 0.8, 4: 0.35, 16: 0.02}, backward={1: 0.85, 4: 0.4, 16: 0.03})
-    Model(belief=belief.to_dict(), states=None, interval_us=None, provenance=Provenance(method="given")).save(
-        tmp_path / "model.json"
-    )
-    one = made(tmp_path, windows=ENDLESS, model="model.json", privacy={"epsilon": 1.0, "mechanism": "forward-backward"})
-    done = call("run", "--dry-run", "--live", "--json", one.settings).ended(0)
-    said = json.loads(done.out)
-    assert said["cost"]["quilts"] is None
-    assert said["cost"]["loss"] <= 1
