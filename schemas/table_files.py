@@ -295,7 +295,7 @@ _FLAGS = {"true": True, "false": False, "True": True, "False": False}
 _ENDINGS = frozenset({".parquet", ".avro", ".jsonl", ".csv"})
 
 #: What readers raise at the content of a file that holds something else.
-_UNREADABLE = (
+UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, StopIteration, csv.Error,
     pa.ArrowException,
 )  # fmt: skip
@@ -355,10 +355,11 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _rows_in(path: Path) -> pa.Table:
     try:
-        names = _columns(path)
+        with open_regular(path) as file:
+            names = columns_of(file) or RELEASE_SCHEMA.names
     except FileNotFoundError:
         raise FileError(f"{path}: there is no such file; give what a sink wrote, or its folder") from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise FileError(f"{path}: holds no releases ({reason(error)})") from None
     names += [field.name for field in _apart(names, RELEASES)]
     absent = sorted(set(RELEASE_SCHEMA.names) - set(names))
@@ -367,9 +368,8 @@ def _rows_in(path: Path) -> pa.Table:
         raise FileError(f"{path}: holds no releases (the column {absent[0]} is missing); give what a sink wrote")
     try:
         table = read_rows(path, RELEASES)
-    except _UNREADABLE as error:
-        why = _first_wrong(path) or reason(error)
-        raise FileError(f"{path}: its releases cannot be read ({why}); is it whole?") from None
+    except UNREADABLE as error:
+        raise FileError(f"{path}: its releases cannot be read ({reason(error)}); is it whole?") from None
     try:
         check_released(table)
     except ValueError as error:
@@ -379,38 +379,17 @@ def _rows_in(path: Path) -> pa.Table:
     return table
 
 
-def _first_wrong(path: Path) -> str:
-    """The first value of a file that is none of its column, where one value is what is wrong."""
-    with suppress(*_UNREADABLE), open_regular(path) as file:
-        for number, row in enumerate(_joined(file.read(), RELEASES), 1):
-            for field in RELEASE_SCHEMA:
-                if limit := _limit(row, field):
-                    return f"row {number}: {field.name} is {row.get(field.name)!r:.60}, but {limit}"
-    return ""
+def columns_of(file: BinaryIO) -> list[str]:
+    """The names of the columns, from the beginning of an open file; none of an empty one, and it is at its begin again.
 
-
-def _limit(row: dict[str, Any], field: pa.Field) -> str:
-    """What a value of a row must be, where it is not."""
-    if row.get(field.name) is None and not field.nullable:
-        return "must be there"
-    try:
-        pa.array([_value(row[field.name], field)], field.type)
-    except _UNREADABLE:
-        return f"must be of {field.type}" if field.name in row else "must be there"
-    return ""
-
-
-def _columns(path: Path) -> list[str]:
-    """The names of the columns, from the beginning of a file; those of releases for an empty one."""
-    with open_regular(path) as file:
-        head = file.readline()
-        file.seek(0)
-        if head.startswith(b"PAR1"):
-            return list(pq.read_schema(file).names)
-        if head.startswith(b"Obj\x01"):
-            schema: Any = fastavro.reader(file).writer_schema
-            return [field["name"] for field in schema["fields"]]
-        text = head.decode("utf-8-sig")
-        if text.startswith("{"):
-            return list(json.loads(text))
-        return next(csv.reader([text])) if text else RELEASE_SCHEMA.names
+    What is raised at the content of a file that is none of these is among :data:`UNREADABLE`.
+    """
+    head = file.readline()
+    file.seek(0)
+    if head.startswith(b"PAR1"):
+        return list(pq.read_schema(file).names)
+    if head.startswith(b"Obj\x01"):
+        schema: Any = fastavro.reader(file).writer_schema
+        return [field["name"] for field in schema["fields"]]
+    text = head.decode("utf-8-sig")
+    return list(json.loads(text)) if text.startswith("{") else next(csv.reader([text]), [])

@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 
 from ...schemas.files import check_replaceable, is_file, is_folder, open_regular, part_name, reason
 from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
 from ...schemas.settings.base import SettingsError
-from ...schemas.settings.connectors import FileFormat, FileSink
-from ...schemas.settings.job import Settings, read_roster
+from ...schemas.settings.connectors import FileFormat, FileSink, FileSource
+from ...schemas.settings.job import Readings, Settings, read_roster
+from ...schemas.table_files import UNREADABLE, columns_of
 from ...store.exports import rows_of
 from ...store.specs import Record, Registration
 from ...store.store import Store
@@ -208,12 +205,8 @@ def _there(path: str, field: str, what: str) -> str | None:
         return path if (check_replaceable(Path(path)) if is_local(path) else is_elsewhere(path, field)) else None
 
 
-#: What readers raise at the content of a file.
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, StopIteration, pa.ArrowException)
-
-
 @contextmanager
-def _holding(field: str, path: str, what: str, errors: tuple[type[Exception], ...] = _UNREADABLE) -> Generator[None]:
+def _holding(field: str, path: str, what: str, errors: tuple[type[Exception], ...] = UNREADABLE) -> Generator[None]:
     try:
         yield
     except errors as error:
@@ -224,19 +217,8 @@ def _holding(field: str, path: str, what: str, errors: tuple[type[Exception], ..
 def _check_form(path: str, names: list[str]) -> None:
     """Look at the beginning of a file: it is empty, or its columns are these."""
     with open_regular(Path(path)) if is_local(path) else open_bytes(path) as file:
-        head = file.readline()
-        file.seek(0)
-        if head.startswith(b"PAR1"):
-            found: Any = pq.read_schema(file).names
-        elif head.startswith(b"Obj\x01"):
-            schema: Any = fastavro.reader(file).writer_schema
-            found = [field["name"] for field in schema["fields"]]
-        elif head.startswith(b"{"):
-            found = list(json.loads(head))
-        else:
-            found = head.decode().rstrip("\n").split(",") if head else names
-    if found != names:
-        raise ValueError("other columns")
+        if columns_of(file) not in ([], names):
+            raise ValueError("other columns")
 
 
 #: A name as the files of a live sink have it, to see whether a pattern of the source would find them.
@@ -271,10 +253,8 @@ class FollowedFiles(LiveSource):
         CommandError: a folder is not there.
     """
 
-    def __init__(self, settings: Settings, group: str | None) -> None:
-        source, readings = settings.source, settings.readings
-        if source is None or readings is None:
-            raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
+    def __init__(self, settings: Settings, source: FileSource, group: str | None = None) -> None:
+        readings = cast("Readings", settings.readings)  # which every source has
         readings.check_followed()
         zone, labels = settings.slots.timezone, Labels.of(settings.space)
         words = words_of(readings, settings.slots.of)

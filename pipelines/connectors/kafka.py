@@ -189,13 +189,8 @@ class Topics(LiveSource):
         SettingsError: the mapping of the messages cannot be used.
     """
 
-    def __init__(self, settings: Settings, group: str | None = None) -> None:
-        self._settings = settings
-        given = None if settings.source is None else settings.source.kafka
-        if given is None:
-            raise SettingsError(["source.kafka is missing: it names the topics to read"])
-        self._given = given
-        registry = self._given.registry
+    def __init__(self, settings: Settings, given: KafkaSource, group: str | None = None) -> None:
+        self._settings, self._given, registry = settings, given, given.registry
         schemas = None if registry is None else RegistrySchemas(registry.url, located(registry.options, settings.path))
         self._decoder = PayloadDecoder.of(settings, group=group, schemas=schemas)
 

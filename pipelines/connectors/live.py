@@ -109,9 +109,10 @@ def live_source(settings: Settings, group: str | None = None) -> LiveSource:
     Raises:
         SettingsError: there is none, or its readings cannot be read so.
     """
-    if settings.source is None or settings.readings is None:
+    given = settings.source
+    if given is None:
         raise SettingsError(["source is missing: it names the files to follow, e.g. {jsonl: inbox/*.jsonl}"])
-    return import_module(CONNECTORS[settings.source.kind]).source(settings, group)
+    return import_module(CONNECTORS[given.kind]).source(settings, given.section or given, group)
 
 
 def live_sinks(settings: Settings) -> tuple[LiveSink, LiveSink | None]:

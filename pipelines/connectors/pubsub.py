@@ -87,17 +87,13 @@ class Subscription(LiveSource):
 
     declares: ClassVar[bool] = False
 
-    def __init__(self, settings: Settings, group: str | None = None) -> None:
-        given = None if settings.source is None else settings.source.pubsub
-        if given is None:
-            raise SettingsError(["source.pubsub is missing: it names the subscription to read"])
+    def __init__(self, settings: Settings, given: PubSubSource, group: str | None = None) -> None:
         if settings.live.idle is not None:
             raise SettingsError(
                 "live.idle is of sources whose windows end by what they declare, and of Pub/Sub they end by the "
                 "runner's watermark, which does not wait for silent devices; leave it out"
             )
-        self.given: PubSubSource = given
-        self._settings = settings
+        self._settings, self._given = settings, given
         self._decoder = PayloadDecoder.of(settings, group=group)
 
     def begin(
@@ -125,8 +121,8 @@ class Subscription(LiveSource):
         now = time.time_ns() // 1_000 if now_us is None else now_us
         window_us, before_us = needed_us(self._settings, pace)
         whole_us = now + before_us
-        if self.given.reread is not None:
-            back = parse_duration(self.given.reread) + before_us
+        if self._given.reread is not None:
+            back = parse_duration(self._given.reread) + before_us
             kept_us = now - self._sought(min(now, max(0, window_us - back)), client)
             whole_us = window_us if kept_us <= window_us - back else kept_us + back
         if whole_us <= window_us:
@@ -135,14 +131,14 @@ class Subscription(LiveSource):
             click.echo(
                 f"source.pubsub: windows that start before {format_instant(whole_us)} may lack readings that an "
                 "earlier run took, and say unavailable"
-                + ("" if self.given.reread is not None else "; with source.pubsub.reread a run reads them again"),
+                + ("" if self._given.reread is not None else "; with source.pubsub.reread a run reads them again"),
                 err=True,
             )
         return whole_us
 
     def _sought(self, at_us: int, client: Callable[[], Any]) -> int:
         """Seek to an instant; for how many microseconds the subscription keeps messages."""
-        name = self.given.subscription
+        name = self._given.subscription
         with _asking(f"source.pubsub: {name}"), client() as service:
             found = service.get_subscription(request={"subscription": name}, timeout=_ANSWER_S)
             kept = [found.message_retention_duration] if found.retain_acked_messages else []
@@ -160,7 +156,7 @@ class Subscription(LiveSource):
 
     def read(self, pace: PollingPolicy) -> ReadSubscription:
         """The reading of the subscription."""
-        given = self.given
+        given = self._given
         return ReadSubscription(
             given.subscription,
             self._decoder,

@@ -6,7 +6,9 @@ No text of a runner is shown: it may quote data. Known symptoms have names of ou
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from ...schemas.errors import Marked, in_text
 from ...store.errors import StoreReplaced
 from ..connectors.job_io import Output, SinkError, output_of
 from ..errors import CommandError, ExitCode, explain, failed_step
@@ -80,6 +82,32 @@ def _of_runner(error: BaseException, said: str) -> CommandError:
         f"shows it, to be kept inside the trust boundary); {AGAIN}",
         ExitCode.FAILURE,
     )
+
+
+def check_final(text: str, runner: str) -> Marked | None:
+    """The newest error of this package in a text of a runner that begins its workers again for ever.
+
+    Raises:
+        CommandError: it is final.
+    """
+    newest = next(reversed(in_text(text)), None)
+    if newest is not None and newest.code.final:
+        raise CommandError(f"{newest.text}. {runner} would begin its workers again for ever", newest.code)
+    return newest
+
+
+def check_dataflow(result: Any) -> None:
+    """See that no message of a job on Dataflow tells of something final; of other runners there is nothing to see.
+
+    Raises:
+        CommandError: one does.
+    """
+    client = getattr(getattr(result, "_runner", None), "dataflow_client", None)
+    if client is None:
+        return
+    messages, _ = client.list_messages(result.job_id(), minimum_importance="JOB_MESSAGE_ERROR")
+    for one in messages:
+        check_final(str(getattr(one, "message_text", "") or getattr(one, "messageText", "")), "Dataflow")
 
 
 def is_away(error: BaseException) -> bool:

@@ -32,9 +32,10 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from ...schemas.errors import QuiltstreamError, in_text
+from ...schemas.errors import QuiltstreamError
 from ..errors import CommandError
 from ..runners import runner_name
+from .failures import check_final
 
 #: Final states of a job, and those that soon lead to one. SUSPENDED is none: another JobManager may take the job up.
 _OVER = frozenset({"FINISHED", "CANCELED", "FAILED"})
@@ -168,10 +169,7 @@ class FlinkJob:
             self._call("GET", f"/jobs/{job}/exceptions?maxExceptions=1"),
             lambda said: [str(one["stacktrace"]) for one in said.get("exceptionHistory", {}).get("entries", [])][:1],
         )
-        newest = in_text(failed[0])[-1:] if failed else []
-        for one in newest:
-            if one.code.final:
-                raise CommandError(f"{one.text}. Flink would begin its workers again for ever", one.code)
+        newest = check_final(failed[0], "Flink") if failed else None
         still = tasks["total"] - tasks["running"] - tasks["finished"]
         self._ran |= not still
         if not still or (not self._ran and time.monotonic() - self._begun < _BEGIN_S):
@@ -181,7 +179,7 @@ class FlinkJob:
             return f"{do_not}: no TaskManager is left in it; start one"
         if failed and self._pool is not None and self._pool.rpartition(":")[2] in _REFUSED.findall(failed[0]):
             return f"{do_not}: the worker pool at {self._pool} takes no connection; start it again"
-        return f"{do_not}: {newest[0].text if newest else 'look at its pages'}"
+        return f"{do_not}: {newest.text if newest else 'look at its pages'}"
 
     def _mine(self, read: Callable[[Any], _Read]) -> list[_Read]:
         """What the cluster lists of this name, each read by ``read``."""
@@ -265,19 +263,3 @@ def flink_job(options: PipelineOptions) -> FlinkJob | None:
     named.job_name = f"{named.job_name or 'quiltstream'}-{uuid.uuid4().hex[:16]}"
     pool = str(portable.environment_config) if portable.environment_type == "EXTERNAL" else None
     return FlinkJob(place, named.job_name, leave=leave, pool=pool)
-
-
-def check_messages(result: Any) -> None:
-    """See that no message of a job on Dataflow, which begins its workers again for ever, tells of something final.
-
-    Raises:
-        CommandError: one does.
-    """
-    client = getattr(getattr(result, "_runner", None), "dataflow_client", None)
-    if client is None:
-        return
-    messages, _ = client.list_messages(result.job_id(), minimum_importance="JOB_MESSAGE_ERROR")
-    for text in (str(getattr(one, "message_text", "") or getattr(one, "messageText", "")) for one in messages):
-        for found in in_text(text):
-            if found.code.final:
-                raise CommandError(f"{found.text}. Dataflow would begin its workers again for ever", found.code)

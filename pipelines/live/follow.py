@@ -23,8 +23,8 @@ from ..console import plural
 from ..errors import CommandError, ExitCode
 from ..on_record import Follower, LiveProgress, OnRecord
 from ..runners import counters
-from .failures import ended, failure_of, is_away, lost
-from .flink import APPEAR_S, OPTION, FlinkJob, RestError, aside, check_messages
+from .failures import check_dataflow, ended, failure_of, is_away, lost
+from .flink import APPEAR_S, OPTION, FlinkJob, RestError, aside
 from .runner import PrismRunner
 from .watch import Health, News, Say, Sight, Watchdog
 
@@ -230,7 +230,7 @@ def _state(result: Any, job: LiveJob) -> tuple[str, str | None]:
             return PipelineState.RUNNING, "the server that is asked how the job is does not answer"
         text = f"the server that was asked how the job is has gone away ({kind})"
         raise CommandError(f"{text}; {_RUNS_ON}", ExitCode.FAILURE) from error
-    check_messages(result)
+    check_dataflow(result)
     return state, None
 
 

@@ -334,5 +334,5 @@ def health_page(port: int | None, say: Say) -> Generator[Health]:
         yield health
         return
     with serve_metrics(port, health.collect, "live.metrics_port") as served:
-        say("metrics", f"the watchdog's verdict is at 127.0.0.1:{served}/metrics")
+        say("metrics", f"what the watchdog finds is at 127.0.0.1:{served}/metrics")
         yield health

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from quiltstream.pipelines.connectors.pubsub import Subscription
 from quiltstream.schemas.settings.job import Settings, read_settings
+
+from ..present import present
 
 Find = Callable[[str], Any]
 
@@ -145,7 +146,7 @@ def settings(folder: Path) -> Settings:
 def test_the_example_settings_name_the_subscription_and_topics_of_terraform(
     settings: Settings, terraform: dict[str, Any]
 ) -> None:
-    given = Subscription(settings).given
+    given = present(present(settings.source).pubsub)
     resources = terraform["resource"]
     assert given.subscription.endswith("/" + resources["google_pubsub_subscription"]["readings"]["name"])
     for sink, topic in ((settings.sink, "releases"), (settings.rejects, "rejects")):

@@ -28,6 +28,7 @@ from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.job import Settings, read_settings
 from quiltstream.transforms.pubsub import RELEASE_ID, SendRows
 
+from ..present import present
 from ..transforms.kafka.test_sink import BATCH
 from .dataflow_graphs import SOURCES, settings_file
 
@@ -95,6 +96,10 @@ def job(folder: Path, **more: Any) -> Settings:
     return read_settings(settings_file(folder, "pubsub", source=source, group_by=None))
 
 
+def subscription(settings: Settings) -> Subscription:
+    return Subscription(settings, present(present(settings.source).pubsub))
+
+
 def count(batch: pa.RecordBatch, what: str) -> None:
     FOUND[what] += batch.num_rows
 
@@ -113,7 +118,7 @@ def test_beam_reads_a_subscription_and_a_later_run_seeks_back(client: Any, tmp_p
     for body in (*bodies, b"{"):
         publisher.publish(METERS, body, device="d").result(timeout=20.0)
     settings = job(tmp_path, reread="1d")
-    source, schedule = Subscription(settings), settings.schedule
+    source, schedule = subscription(settings), settings.schedule
     pace = pace_of(settings, settings.grid, schedule, settings.grid.time_of(schedule.first + schedule.size - 1))
     pipeline: Any = beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(["--streaming"]))
     decoded = pipeline | source.read(pace)
@@ -139,7 +144,7 @@ def test_rows_are_messages_with_their_release_ids(client: Any) -> None:
 
 def test_a_subscription_that_is_not_there_is_named(client: Any, tmp_path: Path) -> None:
     assert client
-    source = Subscription(job(tmp_path, reread="1d", subscription=f"{PROJECT}/subscriptions/other"))
+    source = subscription(job(tmp_path, reread="1d", subscription=f"{PROJECT}/subscriptions/other"))
     settings = job(tmp_path)
     pace = pace_of(settings, settings.grid, settings.schedule, settings.grid.time_of(settings.schedule.first))
     with pytest.raises(SettingsError, match="subscriptions/other: it is not there"):

@@ -39,9 +39,13 @@ def made(folder: Path, kafka: dict[str, Any], **changes: Any) -> Settings:
     return read_settings(job(folder, **(given | changes)).settings)
 
 
+def topics(settings: Settings) -> Topics:
+    return Topics(settings, present(present(settings.source).kafka))
+
+
 def begun(settings: Settings, windows: int) -> Start:
     """Where a run begins with so many windows on record."""
-    kafka = present(settings.source.kafka if settings.source is not None else None)
+    kafka = present(present(settings.source).kafka)
     schedule = settings.schedule
     slot = list(islice(schedule.windows(), windows + 1))[-1].stop - 1
     return start_of(settings, kafka, pace_of(settings, settings.grid, schedule, settings.grid.time_of(slot)))
@@ -75,7 +79,7 @@ def test_a_group_that_a_first_run_begins_at_is_committed_to_by_no_run(tmp_path: 
     settings = made(tmp_path, {"start": "group", "group": "theirs"})
     grid, schedule = settings.grid, settings.schedule
     first, later = (
-        Topics(settings).partitions(pace_of(settings, grid, schedule, begin))
+        topics(settings).partitions(pace_of(settings, grid, schedule, begin))
         for begin in (0, grid.time_of(schedule.first + 3 * schedule.size))
     )
     # a reader that begins at a group commits nothing
@@ -99,7 +103,7 @@ def test_a_register_is_read_again_from_before_the_first_missing_window(tmp_path:
     settings = made(tmp_path, {"reread": "6h"}, readings=register, missing="state")
     grid, schedule = settings.grid, settings.schedule
     slot = schedule.first + 2 * schedule.every + schedule.size - 1
-    partitions = Topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
+    partitions = topics(settings).partitions(pace_of(settings, grid, schedule, grid.time_of(slot)))
     assert partitions.start == Start("instant", MARCH_US + 2 * DAY_US - DAY_US // 4 - 3 * SLOT_US)
 
 
@@ -114,7 +118,7 @@ def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(
         {"topic": None, "topics": ["a", "b"], "lanes": 3, "group": "seen", "discover": "1min", "options": options},
     )
     pace = pace_of(settings, settings.grid, settings.schedule, 0)
-    partitions = Topics(settings).partitions(pace)
+    partitions = topics(settings).partitions(pace)
     assert (partitions.topics, partitions.lanes, partitions.group, partitions.discover_s) == (
         ("a", "b"),
         3,
@@ -131,7 +135,7 @@ def test_the_partitions_follow_the_settings_and_are_pickled_without_secrets(
             "bootstrap.servers": "127.0.0.1:1",
         }
     ]
-    text = repr(settings) + repr(partitions) + str(pickle.dumps(Topics(settings).partitions(pace)))
+    text = repr(settings) + repr(partitions) + str(pickle.dumps(topics(settings).partitions(pace)))
     assert "hunter" not in text
 
 

@@ -49,6 +49,10 @@ def made(folder: Path, pubsub: dict[str, Any] | None = None, **changes: Any) -> 
     return read_settings(job(folder, [], **(given | changes)).settings)
 
 
+def subscription(settings: Settings) -> Subscription:
+    return Subscription(settings, present(present(settings.source).pubsub))
+
+
 def first_pace(settings: Settings, windows: int = 0) -> PollingPolicy:
     """The pace of a run with so many windows on record."""
     schedule = settings.schedule
@@ -72,7 +76,7 @@ def test_a_mistake_in_the_section_is_named(tmp_path: Path, pubsub: dict[str, Any
 
 def test_silence_that_would_close_windows_of_pub_sub_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"live\.idle is of sources whose windows end by what they declare"):
-        Subscription(made(tmp_path, live={"idle": "15min"}))
+        subscription(made(tmp_path, live={"idle": "15min"}))
 
 
 def test_one_topic_for_rows_and_rejects_and_a_runner_without_pub_sub_are_refused(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ NOTHING = PipelineOptions([])
 def test_without_rereading_windows_that_start_before_the_beginning_may_lack_readings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, settings = Subscription(made(tmp_path)), made(tmp_path)
+    source, settings = subscription(made(tmp_path)), made(tmp_path)
     now = MARCH_US + 10 * DAY_US + 1
     assert source.begin(first_pace(settings), NOTHING, now_us=now) == now
     assert "windows that start before 2024-03-11T00:00:00" in capsys.readouterr().err
@@ -142,7 +146,7 @@ def test_rereading_seeks_to_before_the_first_missing_window(tmp_path: Path, admi
     settings = made(tmp_path, {"reread": "6h"})
     admin.sought = []
     pace, now = first_pace(settings, windows=4), MARCH_US + 10 * DAY_US
-    assert Subscription(settings).begin(pace, NOTHING, client=lambda: admin, now_us=now) == lost_us
+    assert subscription(settings).begin(pace, NOTHING, client=lambda: admin, now_us=now) == lost_us
     assert admin.sought == [datetime(2024, 3, 4, 18, tzinfo=UTC)]
 
 
@@ -160,7 +164,7 @@ def test_a_subscription_that_cannot_be_sought_ends_the_run(
 ) -> None:
     settings, admin = made(tmp_path, {"reread": "6h"}), Admin(error=error)
     with pytest.raises(kind, match=said) as raised:
-        Subscription(settings).begin(first_pace(settings), NOTHING, client=lambda: admin)
+        subscription(settings).begin(first_pace(settings), NOTHING, client=lambda: admin)
     assert "quote" not in str(raised.value)
     assert admin.sought == []
 
@@ -168,7 +172,7 @@ def test_a_subscription_that_cannot_be_sought_ends_the_run(
 @pytest.mark.parametrize("word", ["--update", "--create_from_snapshot=s", "--savepoint_path=file:///x"])
 def test_a_job_resuming_from_runner_state_does_not_seek(tmp_path: Path, word: str) -> None:
     settings, admin = made(tmp_path, {"reread": "6h"}), Admin(days=1)
-    begun = Subscription(settings).begin(first_pace(settings), PipelineOptions([word]), client=lambda: admin)
+    begun = subscription(settings).begin(first_pace(settings), PipelineOptions([word]), client=lambda: admin)
     assert (begun, admin.sought) == (None, [])
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from quiltstream.pipelines.errors import CommandError
 from quiltstream.pipelines.live import flink
-from quiltstream.pipelines.live.flink import FlinkJob, check_messages
+from quiltstream.pipelines.live.failures import check_dataflow
+from quiltstream.pipelines.live.flink import FlinkJob
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.store.errors import StoreAway, StoreDamaged
 
@@ -94,11 +95,11 @@ def test_a_final_error_of_workers_on_dataflow_is_read_from_the_jobs_messages() -
             return f"Traceback\n{self.text}\n"
 
     result = Result()
-    check_messages(result)
-    check_messages(object())
+    check_dataflow(result)
+    check_dataflow(object())
     result.text = told(StoreDamaged("it is damaged"))
     with pytest.raises(CommandError, match=r"it is damaged\. Dataflow would begin its workers again") as caught:
-        check_messages(result)
+        check_dataflow(result)
     assert caught.value.exit_code == 4
 
 

@@ -232,7 +232,7 @@ def test_the_page_is_served_on_the_loopback_address_during_the_command() -> None
     said = Said()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with health_page(0, said):
-        (port,) = re.findall(r"^metrics: the watchdog's verdict is at 127\.0\.0\.1:(\d+)/metrics$", said[0])
+        (port,) = re.findall(r"^metrics: what the watchdog finds is at 127\.0\.0\.1:(\d+)/metrics$", said[0])
         with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert 'quiltstream_live_trouble{cause="no-worker"} 0.0' in answer.read().decode()
         with socket.socket() as other:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiltstream.pipelines.connectors.files import FollowedFiles
+from quiltstream.pipelines.connectors.live import live_source
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
@@ -357,7 +357,7 @@ def test_an_order_of_rows_is_refused_for_sources_without_one(tmp_path: Path) -> 
         check_message(Readings.model_validate(LONG), None)
     text = EXAMPLE.replace("scale: 2000", "scale: 2000, ambiguous: in-order").replace("parquet: data", "csv: data")
     with pytest.raises(SettingsError, match=r"in-order, and files that are followed may be read from their middle"):
-        FollowedFiles(load_settings(text, folder=tmp_path), None)
+        live_source(load_settings(text, folder=tmp_path))
 
 
 @pytest.mark.parametrize("each", [pa.array([T0, None], pa.int64()), pa.array([T0, None], pa.timestamp("us"))])
