@@ -56,15 +56,14 @@ def main(
     stamped: Any = import_module("stamped")  # by the name that the workers know it by
     files.WriteBlocks = partial(stamped.TappedBlocks, str(settings.absolute().with_name("left")))  # type: ignore[misc]
     calls = str(settings.absolute().with_name("calls"))
-    reader.ReadLive.reading = staticmethod(partial(stamped.NotedPart, calls))  # type: ignore[assignment]
+    timed = {} if clock is None else {"now": partial(clock_of, str(clock))}
+    reader.ReadPart = partial(stamped.NotedPart, calls, **timed)  # type: ignore[assignment, misc]
     if end is not None:
         follow._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
     if patience is not None:
         from quiltstream.transforms.aggregate import ledger_access as waiting  # noqa: PLC0415 - as above
 
         waiting.WAIT_S = patience  # how long a worker waits where it is
-    if clock is not None:
-        reader.now_us = partial(clock_of, str(clock))
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     with health_page(read.live.metrics_port, job.event_printer(results(), as_json=True)) as health:

@@ -113,8 +113,8 @@ class NotedPart(ReadPart):
     ``failed``; one whose process was killed does not end.
     """
 
-    def __init__(self, calls: str, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, calls: str, *given: Any, **timed: Any) -> None:
+        super().__init__(*given, **timed)
         self._calls = calls
 
     def _note(self, part: int, word: str) -> None:
