@@ -7,7 +7,6 @@
 #   .ci/servers.sh registry   Apicurio's schema registry, which speaks Confluent's interface
 #   .ci/servers.sh prometheus Prometheus and its promtool, unpacked from the system's package (Debian's)
 #   .ci/servers.sh mosquitto  the MQTT broker and its clients, as packages of the system (Debian's)
-#   .ci/servers.sh chromium   the browser that reports are opened in, as a package of the system (Debian's)
 #   .ci/servers.sh --show     print the name, version and folder of each
 #
 # Each lands in <cache>/<name>-<version>, made in a temporary folder beside it and renamed when it is whole. The tests ask
@@ -145,18 +144,6 @@ install_mosquitto() {
   "${root[@]}" systemctl disable --now mosquitto 2>/dev/null || true
 }
 
-# What people open is tested in a browser.
-install_chromium() {
-  if command -v chromium >/dev/null || command -v chromium-browser >/dev/null; then
-    echo "chromium is there"
-    return
-  fi
-  local root=()
-  [ "$(id -u)" = 0 ] || root=(sudo -n)
-  "${root[@]}" apt-get update -q
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium
-}
-
 once() {
   local folder=$1 build=$2 began=$SECONDS
   [ ! -d "$folder" ] || { echo "$(basename "$folder") is there"; return; }
@@ -175,7 +162,7 @@ if [ "${1:-}" = --show ]; then
     kafka-tools $KAFKA_VERSION "$KAFKA_TOOLS" registry $REGISTRY_VERSION "$REGISTRY" prometheus $PROMETHEUS_VERSION "$PROMETHEUS"
   exit
 fi
-[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, prometheus, mosquitto, chromium" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "name what to build: prism, flink, kafka, registry, prometheus, mosquitto" >&2; exit 2; }
 
 # Two builds at once would be in each other's way: the second waits, and finds the work done.
 mkdir -p "$CACHE"
@@ -196,7 +183,6 @@ for name in "$@"; do
     registry) once "$REGISTRY" build_registry ;;
     prometheus) once "$PROMETHEUS" build_prometheus ;;
     mosquitto) install_mosquitto ;;
-    chromium) install_chromium ;;
-    *) echo "no server is named '$name': prism, flink, kafka, registry, prometheus, mosquitto, chromium" >&2; exit 2 ;;
+    *) echo "no server is named '$name': prism, flink, kafka, registry, prometheus, mosquitto" >&2; exit 2 ;;
   esac
 done

@@ -26,7 +26,6 @@ CALLS: dict[str, list[list[str]]] = {
     "calibration": [[]],
     "noise": [[]],
     "utility": [[]],
-    "plan": [[]],
     "timing": [[]],
     "ledger": [[]],
     "pipeline": [
@@ -34,7 +33,6 @@ CALLS: dict[str, list[list[str]]] = {
         ["--readings", "10", "--series", "10", "10000", "100000", "--runs", "1"],
         ["--readings", "10", "--series", "100000", "--windows", "1", "--runs", "1"],
         ["--readings", "10", "100", "--cores", "1", "--runs", "1"],
-        ["--readings", "10", "100", "--ways", "--runs", "1"],
     ],
     "writers": [[]],
     "scale": [[]],
@@ -43,7 +41,6 @@ CALLS: dict[str, list[list[str]]] = {
     "live": [[]],
     "live_flink": [[]],
     "latency": [[]],
-    "ten_years": [[]],
     "ledger_growth": [[]],
     "faults": [[]],
 }

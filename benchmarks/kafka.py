@@ -2,8 +2,7 @@
 
 Run as ``python benchmarks/kafka.py``. It starts a broker of its own, fills a topic of three partitions for each line of
 the table, and runs a job over it on Prism, in a process of its own. Rates are from the first message that is fetched to
-the last row on record; the rows go to a topic as well. Beside them: fetching alone, and fetching and decoding, without
-Beam. The broker runs on the same machine.
+the last row on record; the rows go to a topic as well. The broker runs on the same machine.
 
 Below the table: how long after the last message that a window waits for its rows are in the sink's topic, where a
 window's messages come each second: from the stamp that the producer gave the message to those that the broker gave
@@ -40,7 +39,6 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness import Steps
 from quiltstream.transforms.kafka.source import KafkaReader
 from quiltstream.transforms.sinks import SendReleases, single_object_head
-from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own
@@ -50,32 +48,10 @@ SERIES, GROUPS, SHARDS, PARTITIONS, WINDOWS = 1000, 10, 2, 3, 20
 INTERVAL_MS = 1_800_000
 ORIGIN_MS = 1_577_836_800_000  # 2020-01-01T00:00Z
 
-AVRO: dict[str, Any] = {
-    "type": "record",
-    "name": "Reading",
-    "fields": [
-        {"name": "meter", "type": "string"},
-        {"name": "ts", "type": "long"},
-        {"name": "kwh", "type": "double"},
-        {"name": "feeder", "type": "string"},
-    ],
-}
-
-_READING = {
-    "type": "record",
-    "name": "One",
-    "fields": [{"name": "ts", "type": "long"}, {"name": "kwh", "type": "double"}],
-}
-
-AVRO_MANY: dict[str, Any] = {
-    "type": "record",
-    "name": "Readings",
-    "fields": [
-        {"name": "meter", "type": "string"},
-        {"name": "feeder", "type": "string"},
-        {"name": "readings", "type": {"type": "array", "items": _READING}},
-    ],
-}
+_VALUES = [{"name": "ts", "type": "long"}, {"name": "kwh", "type": "double"}]
+_NAMES = [{"name": "meter", "type": "string"}, {"name": "feeder", "type": "string"}]
+_MANY = [{"name": "readings", "type": {"type": "array", "items": {"type": "record", "name": "One", "fields": _VALUES}}}]
+AVRO, AVRO_MANY = ({"type": "record", "name": "Reading", "fields": [*_NAMES, *values]} for values in (_VALUES, _MANY))
 
 
 @dataclass(frozen=True)
@@ -235,37 +211,6 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
     return max(Clocks.released.values()) - Clocks.begun
 
 
-def fetched(load: Load, servers: str, topic: str, *, decode: bool) -> float:
-    """Fetch a topic without Beam, and decode it if wanted; seconds."""
-    with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(load, servers, topic, topic, Path(name))
-        source = Topics(settings).partitions(PollingPolicy(0))
-        reader = source.reader(0, BEGIN)
-        began, count = 0.0, 0
-        if not decode:
-            reader._decoded = _undecoded(reader)  # type: ignore[method-assign]  # noqa: SLF001 - what is left out
-        while count < load.messages:
-            now = time.monotonic()
-            piece = reader.read()
-            if piece is not None and piece.rows:
-                began = began or now
-                count += piece.rows // (load.each if decode else 1)
-        reader.close()
-    return time.monotonic() - began
-
-
-def _undecoded(reader: Any) -> Any:
-    """A reader's way of giving pieces, without a look at the messages."""
-    from quiltstream.transforms.sources.contract import SourceBatch  # noqa: PLC0415 - only here
-
-    def piece() -> SourceBatch:
-        place, group = reader._consumer.groups.popleft()  # noqa: SLF001 - as above
-        reader._position.offsets[place] = group[-1].offset() + 1  # noqa: SLF001
-        return SourceBatch("", settled=False, rows=len(group))
-
-    return piece
-
-
 def measured(number: int, *words: str, meanwhile: Callable[[], None] = lambda: None) -> float:
     """A measurement in a process of its own, while something else is done here."""
     command = [sys.executable, __file__, str(number), *words]
@@ -298,7 +243,7 @@ def delays(broker: KafkaBroker) -> list[float]:
                 sys.exit("the broker did not take every message")
             time.sleep(1.0)
 
-    measured(_LIVE, "job", broker.servers, topic, sink, meanwhile=send)
+    measured(_LIVE, broker.servers, topic, sink, meanwhile=send)
     # a window waits for the first reading behind it on each partition
     passed: dict[tuple[int, int], int] = {}
     for one in broker.read(topic):
@@ -320,19 +265,12 @@ def main() -> None:
     try:
         broker.start()
         print(f"{SERIES:,} series in {GROUPS} groups, {PARTITIONS} partitions, one lane, {WINDOWS} windows")
-        print(f"{'':20}{'messages':>10}{'fetch k/s':>11}{'decode k/s':>12}{'to rows k/s':>13}{'readings k/s':>14}")
+        print(f"{'':20}{'messages':>10}{'to rows k/s':>13}{'readings k/s':>14}")
         for number, load in enumerate(LOADS[:_LIVE]):
             topic, sink = broker.topic(PARTITIONS), broker.topic(1, cleanup_policy="compact")
             broker.send(topic, payloads(load))
-            rates = [
-                load.messages / measured(number, how, broker.servers, topic, sink) / 1e3
-                for how in ("fetch", "decode", "job")
-            ]
-            print(
-                f"{load.name:20}{load.messages:10,}{rates[0]:11.0f}{rates[1]:12.0f}{rates[2]:13.0f}"
-                f"{rates[2] * load.each:14.0f}",
-                flush=True,
-            )
+            rate = load.messages / measured(number, broker.servers, topic, sink) / 1e3
+            print(f"{load.name:20}{load.messages:10,}{rate:13.0f}{rate * load.each:14.0f}", flush=True)
         found = delays(broker)
         print(f"delay of {len(found)} windows: median {statistics.median(found):.2f} s, longest {found[-1]:.2f} s")
     finally:
@@ -343,8 +281,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         # by its name, so that Beam's workers find what is defined here
         this: Any = import_module(Path(__file__).stem)
-        load = this.LOADS[int(sys.argv[1])]
-        how, *where = sys.argv[2:]
-        print(this.job(load, *where) if how == "job" else this.fetched(load, *where[:2], decode=how == "decode"))
+        print(this.job(this.LOADS[int(sys.argv[1])], *sys.argv[2:]))
     else:
         main()

@@ -1,40 +1,28 @@
-"""How fast a live job is on Prism: readings to released rows, beside Beam's own way of it in the same run.
+"""How fast a live job is on Prism: readings to released rows.
 
 Run as ``python benchmarks/live.py``. Every line is a job in a process of its own. The source makes fresh record batches
 of 8,192 readings, and declares windows complete as every live source does. Rates are from the first reading to the
 last row on record; the delay of a window is from the source's clock passing its end to its rows being on record.
-Memory is that of the job's process and of Prism, after a fifth of the windows and at the end. "Ledger" is the share of
-a run in which some thread was in the store, the draw of the noise included, and "noise" that of the draw alone; both as
-a clock on the wall says it, waiting for the disk and for other threads included.
-
-The element-wise pipeline is what Beam's guide shows: an element a reading, ``WindowInto`` and ``CombinePerKey``. It
-gets few readings, because it would take minutes. Ratios carry over to other machines, seconds do not.
+``tests/e2e/test_live_memory.py`` asks what such a job takes of memory.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
 
 from quiltstream.pipelines.live.runner import live_pipeline
-from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store import Store
@@ -59,7 +47,6 @@ class Load:
         readings: how many.
         width: slots of a window.
         pause_s: seconds the source waits after each batch that ends a window.
-        element_wise: whether it is Beam's own way.
         rows: readings in a batch.
         parts: parts of the source, each with as many series as the others.
     """
@@ -68,7 +55,6 @@ class Load:
     readings: int
     width: int
     pause_s: float = 0.0
-    element_wise: bool = False
     rows: int = ROWS
     parts: int = 1
 
@@ -82,7 +68,6 @@ LOADS = (
     Load("20 windows", 10_000_000, 500),
     Load("1,000 windows", 10_000_000, 10),
     Load("a window a second", 300_000, 10, pause_s=1.0),
-    Load("element-wise Beam", 200_000, 10, element_wise=True),
 )
 
 
@@ -113,10 +98,6 @@ class Clocks:
     begun: float = 0.0
     passed: dict[int, float] = {}  # noqa: RUF012 - the process's own
     released: dict[int, float] = {}  # noqa: RUF012
-    counted: list[float] = []  # noqa: RUF012
-    #: What was done from when to when, by any thread.
-    noise: list[tuple[float, float]] = []  # noqa: RUF012
-    ledger: list[tuple[float, float]] = []  # noqa: RUF012
 
 
 class FreshReader(Reader):
@@ -171,36 +152,6 @@ class FreshReader(Reader):
         """Nothing is open."""
 
 
-class Memory(threading.Thread):
-    """Resident megabytes of this process and of those it started, a few times a second."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.seen: list[tuple[float, float, float]] = []
-
-    def run(self) -> None:
-        """Look until the process ends."""
-        while True:
-            own = resident(os.getpid())
-            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-            self.seen.append((time.monotonic(), own, sum(resident(int(child)) for child in children)))
-            time.sleep(0.2)
-
-    def at(self, instant: float) -> tuple[float, float]:
-        """The last reading before an instant."""
-        own, children = [(mine, others) for when, mine, others in self.seen if when <= instant][-1]
-        return own, children
-
-
-def resident(pid: int) -> float:
-    """Resident megabytes of a process."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def settings_of(load: Load, folder: Path, ledger: str | None = None) -> Settings:
     """The job's settings; its roster is written, and its ledger beside it unless another one is given."""
     rows = "".join(f"meter-{i:04d},g{i % GROUPS}\n" for i in range(SERIES))
@@ -228,39 +179,8 @@ def settings_of(load: Load, folder: Path, ledger: str | None = None) -> Settings
     )
 
 
-def clocked(owner: type, name: str, note: Callable[[tuple[float, float]], None]) -> None:
-    """Put a clock around a method, and note when each call began and ended."""
-    plain = getattr(owner, name)
-
-    def call(*given: Any, **named: Any) -> Any:
-        began = time.monotonic()
-        try:
-            return plain(*given, **named)
-        finally:
-            note((began, time.monotonic()))
-
-    setattr(owner, name, call)
-
-
-def clock(ledger: Callable[[tuple[float, float]], None], noise: Callable[[tuple[float, float]], None]) -> None:
-    """Put clocks around all that a running job asks of its store, and around the draw of the noise."""
-    for name in ("publish", "charge_windows", "current", "register", "registered"):
-        clocked(Store, name, ledger)
-    for mechanism in (LaplaceHistogram, FixedTotalHistogram):
-        clocked(mechanism, "randomise", noise)
-
-
-def share(spans: Iterable[tuple[float, float]], first: float, last: float) -> float:
-    """The share of a time in which at least one of some spans lasted."""
-    covered, until = 0.0, first
-    for began, ended in sorted(spans):
-        covered += max(0.0, min(ended, last) - max(began, until))
-        until = max(until, ended)
-    return covered / (last - first)
-
-
 def watched() -> None:
-    """Note when rows are put on record, and how long noise and ledger take."""
+    """Note when rows are put on record."""
     publish = Store.publish
 
     def noted(self: Store, registration: Any, drafts: Any) -> Any:
@@ -270,71 +190,31 @@ def watched() -> None:
         return records
 
     Store.publish = noted  # type: ignore[method-assign]
-    clock(Clocks.ledger.append, Clocks.noise.append)
 
 
-def one_by_one(batch: pa.RecordBatch) -> Iterator[Any]:
-    """A reading as Beam's guide has it: an element, keyed by its series and state."""
-    names, values = batch.column("series").to_pylist(), batch.column("value").to_pylist()
-    stamps = batch.column("time").cast(pa.int64()).to_pylist()
-    for name, stamp, value in zip(names, stamps, values, strict=True):
-        yield TimestampedValue(((name, int(value // 200)), 1), Timestamp(micros=stamp // 1000 * 1000))
-
-
-def noted_count(element: Any) -> Any:
-    """Note when a count came out."""
-    Clocks.counted.append(time.monotonic())
-    return element
-
-
-def job(load: Load) -> dict[str, Any]:
-    """Run a load; what was measured."""
-    memory = Memory()
-    memory.start()
+def job(load: Load) -> dict[str, float]:
+    """Run a load: readings a second, and the median and the longest delay of a window in seconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         end = ORIGIN_US + load.windows * load.width * INTERVAL_US
         pipeline = live_pipeline(PipelineOptions([]))
         histograms = PrivateHistograms(settings_of(load, folder))
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
-        decoded = pipeline | "Read" >> ReadLive(
-            Fresh(load), PollingPolicy(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps)
-        )
-        if load.element_wise:
-            size = load.width * INTERVAL_US // 1_000_000
-            _ = (
-                decoded.readings
-                | beam.FlatMap(one_by_one)
-                | beam.WindowInto(FixedWindows(size))
-                | beam.CombinePerKey(sum)
-                | beam.Map(noted_count)
-            )
-        else:
-            watched()
-            published = decoded.readings | "Publish" >> histograms
-            _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
+        pace = PollingPolicy(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps)
+        decoded = pipeline | "Read" >> ReadLive(Fresh(load), pace)
+        watched()
+        published = decoded.readings | "Publish" >> histograms
+        _ = published.releases | "Sink" >> WriteBlocks(str(folder / "releases"), "parquet")
         result: Any = pipeline.run()
         result.wait_until_finish()
-        if not load.element_wise and len(Clocks.released) != load.windows:
+        if len(Clocks.released) != load.windows:
             sys.exit(f"{load.name}: {len(Clocks.released)} of {load.windows} windows were released")
-    done = max(Clocks.counted if load.element_wise else Clocks.released.values())
-    seconds = done - Clocks.begun
-    found: dict[str, Any] = {"seconds": seconds, "rate": load.readings / seconds}
-    if not load.element_wise:
-        delays = sorted(Clocks.released[window] - Clocks.passed[window] for window in Clocks.released)
-        times = sorted(Clocks.released.values())
-        found |= {
-            "median": statistics.median(delays),
-            "longest": delays[-1],
-            "early": memory.at(times[len(times) // 5]),
-            "late": memory.at(times[-1]),
-            "noise": share(Clocks.noise, Clocks.begun, done),
-            "ledger": share(Clocks.ledger, Clocks.begun, done),
-        }
-    return found
+    delays = sorted(Clocks.released[window] - Clocks.passed[window] for window in Clocks.released)
+    seconds = max(Clocks.released.values()) - Clocks.begun
+    return {"rate": load.readings / seconds, "median": statistics.median(delays), "longest": delays[-1]}
 
 
-def measured(number: int) -> dict[str, Any]:
+def measured(number: int) -> dict[str, float]:
     """A load in a process of its own, once more where Prism fell over itself."""
     for _ in range(_ATTEMPTS):
         command = [sys.executable, __file__, str(number)]
@@ -350,23 +230,14 @@ def measured(number: int) -> dict[str, Any]:
 def main() -> None:
     """Run every load in a process of its own and print the table."""
     print(f"{SERIES:,} series in {GROUPS} groups, {SHARDS} shards, {STATES} states; batches of {ROWS:,} readings")
-    print(
-        f"{'':20}{'readings':>12}{'windows':>9}{'M/s':>9}{'delay s':>9}{'longest':>9}{'MB at 1/5':>14}{'MB at end':>14}"
-        f"{'ledger':>9}{'noise':>8}"
-    )
-    rates: dict[str, float] = {}
+    print(f"{'':20}{'readings':>12}{'windows':>9}{'M/s':>9}{'delay s':>9}{'longest':>9}")
     for number, load in enumerate(LOADS):
         found = measured(number)
-        rates[load.name] = found["rate"]
-        line = f"{load.name:20}{load.readings:12,}{load.windows:9,}{found['rate'] / 1e6:9.3f}"
-        if "median" in found:
-            early, late = ("{:.0f} + {:.0f}".format(*found[name]) for name in ("early", "late"))
-            line += f"{found['median']:9.2f}{found['longest']:9.2f}{early:>14}{late:>14}"
-            line += f"{found['ledger']:9.1%}{found['noise']:8.1%}"
-        print(line)
-    slow = rates["element-wise Beam"]
-    print(f"element-wise is {rates['20 windows'] / slow:.0f} and {rates['1,000 windows'] / slow:.0f} times slower")
-    print("memory: the job's process + Prism")
+        print(
+            f"{load.name:20}{load.readings:12,}{load.windows:9,}{found['rate'] / 1e6:9.3f}{found['median']:9.2f}"
+            f"{found['longest']:9.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

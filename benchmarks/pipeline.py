@@ -7,10 +7,7 @@ privacy; PipelineDP counts all windows at once, with noise for all readings of a
 carry over to other machines, seconds do not.
 
 ``--readings 1 10 100`` and ``--series`` say which cases, ``--cores 1`` binds all processes to so many cores, and
-``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out. ``--ways`` runs the
-job beside itself as Beam can run it otherwise: by worker threads and worker processes, one for each core, and on Prism
-where ``QUILTSTREAM_PRISM`` names it. ``--budget`` measures nothing of this, but what PipelineDP's noise is in each of
-several windows of a stream, whose accountant has epsilon 1 for all of them.
+``--python`` names an interpreter that has the peers. A peer that it lacks is said to be left out.
 """
 
 from __future__ import annotations
@@ -96,61 +93,8 @@ with beam.Pipeline() as p:
 #: As pip installs it: compiled ahead, not anew in every process.
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
-#: Windows as a stream has them: the same persons in each, and one accountant. Prints window and error of each count.
-PIPELINE_DP_WINDOWS = """
-import sys, apache_beam as beam, pipeline_dp
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
-persons, partitions, windows = 600, 20, int(sys.argv[1])
-given = [(i, part, window) for window in range(windows) for part in range(partitions) for i in range(persons)]
-with beam.Pipeline() as p:
-    accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-2)
-    engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
-    params = pipeline_dp.AggregateParams(
-        noise_kind=pipeline_dp.NoiseKind.LAPLACE, metrics=[pipeline_dp.Metrics.COUNT],
-        max_partitions_contributed=partitions, max_contributions_per_partition=1)
-    extractors = pipeline_dp.DataExtractors(
-        privacy_id_extractor=lambda one: one[0], partition_extractor=lambda one: one[1], value_extractor=lambda _: 0)
-    stream = (p | beam.Create(given) | beam.Map(lambda one: TimestampedValue(one, one[2] * 60 + 1))
-              | beam.WindowInto(FixedWindows(60)))
-    found = engine.aggregate(stream, params, extractors)
-    accountant.compute_budgets()
-    found | beam.Map(lambda one, at=beam.DoFn.WindowParam: print("ERROR", int(at.start) // 60, one[1].count - persons))
-"""
-
 #: PipelineDP takes each reading as an object: so many millions of readings take a minute.
 PIPELINE_DP_READINGS = 0.5
-
-#: The same job, with a clock around everything that the store does, noise included: it is drawn inside a transaction.
-#: It also says when the first readings are asked for, by the clock that all processes share and by its own.
-CLOCKED = """
-import atexit, gc, sys, time
-gc.disable()  # what the command does before it imports what follows
-begin, spent, first = time.perf_counter(), [0.0], []
-from quiltstream.store.store import Store
-from quiltstream.transforms.formats.parquet import pq
-def asked(name):
-    plain = getattr(pq.ParquetFile, name)
-    def call(*given, **named):
-        first.append((time.monotonic(), time.process_time()))
-        return plain(*given, **named)
-    setattr(pq.ParquetFile, name, call)
-for name in ("iter_batches", "read_row_groups"):
-    asked(name)
-def clocked(name):
-    plain = getattr(Store, name)
-    def call(*given, **named):
-        at = time.perf_counter()
-        try:
-            return plain(*given, **named)
-        finally:
-            spent[0] += time.perf_counter() - at
-    setattr(Store, name, call)
-for name in ("register", "charge_windows", "publish", "summary"):
-    clocked(name)
-atexit.register(lambda: print("SHARE", spent[0] / (time.perf_counter() - begin), *first[0], file=sys.stderr))
-from quiltstream.pipelines.cli import main
-main(["run", sys.argv[1]])
-"""
 
 
 @dataclass(frozen=True)
@@ -184,18 +128,6 @@ class Spent:
     seconds: float
     cpu: float
     memory: float
-
-
-def clocked(settings: Path) -> tuple[float, float, float]:
-    """Share of a run that noise and ledger take; seconds, and those of CPU, from its start to its first readings."""
-    command = [sys.executable, "-c", CLOCKED, str(settings)]
-    begin = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own command
-    found = [line for line in done.stderr.splitlines() if line.startswith("SHARE")]
-    if not found:
-        sys.exit(f"the clocked run failed with status {done.returncode}")
-    share, first, cpu = map(float, found[0].split()[1:])
-    return share, first - begin, cpu
 
 
 def make(folder: Path, case: Case) -> None:
@@ -237,43 +169,27 @@ def forget(folder: Path) -> None:
             file.unlink()
 
 
-def ways_of(cores: int) -> dict[str, list[str]]:
-    """The options of Beam by which a bounded job could use more cores."""
-    workers = [f"--direct_num_workers={cores}", "--direct_running_mode"]
-    ways = {
-        f"{cores} worker threads": [*workers, "multi_threading"],
-        f"{cores} worker processes": [*workers, "multi_processing"],
-    }
-    if prism := os.environ.get("QUILTSTREAM_PRISM"):
-        ways["on Prism"] = ["--runner=PrismRunner", f"--prism_location={prism}"]
-    return ways
-
-
-def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = False) -> None:
-    """Run a case beside its peers, or beside other ways to run it, and print its lines."""
+def measure(case: Case, runs: int, cores: int, python: str) -> None:
+    """Run a case beside its peers, and print its lines."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, case)
         files = [str(folder / "readings.parquet"), str(folder / "peer.out")]
         job = [sys.executable, "-m", "quiltstream.pipelines.cli", "run", str(folder / "settings.yaml")]
-        commands = {"quiltstream run": job}
-        if ways:
-            commands |= {label: [*job, "--", *options] for label, options in ways_of(cores).items()}
-        else:
-            commands["polars, no privacy"] = [python, "-c", case.filled(POLARS), *files]
-            commands["DuckDB, no privacy"] = [python, "-c", case.filled(DUCKDB), *files]
-        if not ways and case.readings <= PIPELINE_DP_READINGS * 1e6:
+        commands = {
+            "quiltstream run": job,
+            "polars, no privacy": [python, "-c", case.filled(POLARS), *files],
+            "DuckDB, no privacy": [python, "-c", case.filled(DUCKDB), *files],
+        }
+        if case.readings <= PIPELINE_DP_READINGS * 1e6:
             commands["PipelineDP on local Beam"] = [python, "-c", case.filled(PIPELINE_DP), *files]
         found: dict[str, list[Spent | None]] = {label: [] for label in commands}
         for _ in range(runs):
             for label, command in commands.items():
                 forget(folder)
                 found[label].append(timed(command, cores))
-        forget(folder)
-        share, begun, before = clocked(folder / "settings.yaml")
     of = f"{case.readings / 1e6:g} M readings, {case.series:,} series, {case.windows} windows, {cores} cores"
-    print(f"\n{of}; {runs} runs; noise and ledger {100 * share:.1f} % of a run")
-    print(f"first readings {begun:.2f} s after the start, {before:.2f} s of CPU")
+    print(f"\n{of}; {runs} runs")
     print(f"{'':28}{'median s':>10}{'M/s':>8}{'CPU s':>8}{'peak MB':>10}{'times ours':>12}")
     first = 0.0
     for label, each in found.items():
@@ -288,23 +204,6 @@ def measure(case: Case, runs: int, cores: int, python: str, *, ways: bool = Fals
         print(f"{label:28}{seconds:10.2f}{rate:8.3g}{cpu:8.2f}{memory:10.0f}{seconds / first:12.2f}", flush=True)
 
 
-def budget(python: str) -> None:
-    """Print the mean absolute error of PipelineDP's counts in each window of a stream of 1, 2 and 4 windows."""
-    print("PipelineDP, epsilon 1 for all windows of a stream by its accountant: mean absolute error of a count")
-    for windows in (1, 2, 4):
-        done = subprocess.run(  # noqa: S603 - our own command
-            [python, "-c", PIPELINE_DP_WINDOWS, str(windows)], capture_output=True, text=True, check=False
-        )
-        errors: dict[int, list[float]] = {}
-        for line in done.stdout.splitlines():
-            if line.startswith("ERROR"):
-                _, window, error = line.split()
-                errors.setdefault(int(window), []).append(abs(float(error)))
-        if not errors:
-            sys.exit(f"PipelineDP does not run here: {done.stderr[-400:]}")
-        print(f"{windows} windows: " + ", ".join(f"{np.mean(errors[one]):.0f}" for one in sorted(errors)), flush=True)
-
-
 def main() -> None:
     """Measure the cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -314,17 +213,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--ways", action="store_true")
-    parser.add_argument("--budget", action="store_true")
     given = parser.parse_args()
-    if given.budget:
-        return budget(given.python)
     for readings in given.readings:
         for series in given.series:
-            measure(
-                Case(int(readings * 1e6), series, given.windows), given.runs, given.cores, given.python, ways=given.ways
-            )
-    return None
+            measure(Case(int(readings * 1e6), series, given.windows), given.runs, given.cores, given.python)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The constants of a deployment's size: bytes, transactions, draws and CPU of one of each thing.
 
-Run: python benchmarks/scale.py [CONSTANTS]. Measures each constant, or reads them from a file of such lines, and prints
-them with the tables of `docs/explanation/scale.md`, which follow from them. Times are CPU of one process, which a busy
-machine changes less than a clock. PostgreSQL is measured where a server is installed.
+Run: python benchmarks/scale.py. Prints the table of constants of `docs/explanation/scale.md`; its other tables are
+multiples of them. Times are CPU of one process, which a busy machine changes less than a clock. PostgreSQL is measured
+where a server is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -277,137 +277,10 @@ def measured() -> dict[str, float]:
     return {name: found[name] for name in MEANING if name in found}
 
 
-def read(text: str) -> dict[str, float]:
-    """The constants of lines as they are printed: a name, two spaces or more, a number."""
-    lines = [line.rsplit(None, 1) for line in text.splitlines() if line.strip()]
-    return {name.strip(): float(number.replace(",", "")) for name, number in lines}
-
-
-METERS_A_FEEDER = 100
-METERS_A_DOMAIN = 1_000_000
-SHARDS = 8
-DAYS = 365.25
-HALF_HOURS = 48 * DAYS
-
-#: Readings a second, of one of each; "benchmarks/RESULTS.md" has each number.
-RATES: dict[str, tuple[str, float]] = {
-    "local Beam, files, one process": ("5.7", 5.7e6),
-    "Prism, two cores": ("2.983", 2.983e6),
-    "a slot of Flink, blocks of 8k": ("2.33", 2.33e6),
-    "a partition group of Kafka, Avro, 16 readings a message": ("1645", 1.645e6),
-    "a partition group of Kafka, JSON, one reading a message": ("128", 128e3),
-    "the MQTT gateway, one reading a message": ("28,502", 28_502.0),
-}
-
-
-def shown(number: float) -> str:
-    """Three digits, with a prefix."""
-    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if number >= 0.9995 * 10**power:
-            return f"{number / 10**power:.3g} {prefix}"
-    return f"{number:.3g} "
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
-
-
-def of_each(c: Mapping[str, float]) -> str:
-    """The constants."""
-    rows = [[name, MEANING[name][0], f"{number:,.4g}", MEANING[name][1]] for name, number in c.items()]
-    return table(["constant", "of", "value", "how it was measured"], rows)
-
-
-def ledger(c: Mapping[str, float], engine: str, blocks: float, rows: float) -> float:
-    """Bytes of a ledger of so many blocks with so many rows in all; each block is counted with a charge."""
-    return blocks * c[f"bytes a window, {engine}"] + rows * c[f"bytes a row, {engine}"]
-
-
-def of_units(c: Mapping[str, float]) -> str:
-    """What one feeder and one meter take in a year, and a window."""
-    found: list[list[str]] = []
-    for name, rows, blocks in (
-        ("a row: a feeder in a window", 1.0, 0.0),
-        ("a block: its charge, its transaction", 0.0, 1.0),
-        ("a feeder, a year of daily windows", DAYS, 0.0),
-        ("a feeder, a year of hourly windows", 24 * DAYS, 0.0),
-        ("a meter of it, a year of daily windows", DAYS / METERS_A_FEEDER, 0.0),
-        ("a query of 8 shards, a year of daily windows", 0.0, SHARDS * DAYS),
-        ("a query of 8 shards, a year of hourly windows", 0.0, SHARDS * 24 * DAYS),
-    ):
-        sizes = [ledger(c, engine, blocks, rows) for engine in ("SQLite", "PostgreSQL")]
-        parts = [rows, blocks * c["transactions a block"], rows * SPACE.size, *sizes]
-        parts += [rows * c["bytes a row, parquet"], rows * c["bytes a message, json"]]
-        found.append([name, *(f"{shown(one)}{'B' if at > 2 else ''}".strip() for at, one in enumerate(parts))])
-    head = ["", "rows", "transactions", "draws", "SQLite", "PostgreSQL", "Parquet", "Kafka, JSON"]
-    return table(head, found)
-
-
-def of_sizes(c: Mapping[str, float]) -> str:
-    """Deployments of 10^3 to 10^8 meters."""
-    found: list[list[str]] = []
-    for power in range(3, 9):
-        meters = 10**power
-        rows, domains = meters / METERS_A_FEEDER, max(1, meters // METERS_A_DOMAIN)
-        blocks = domains * SHARDS
-        cpu = (blocks * c["ms a block"] * 1e3 + rows * (c["us a row"] + c["us a row, Parquet"])) / 1e6
-        year = ledger(c, "PostgreSQL", blocks * DAYS, rows * DAYS)
-        hourly = ledger(c, "PostgreSQL", blocks * 24 * DAYS, rows * 24 * DAYS)
-        parts = [rows * SPACE.size, year, 10 * year, 10 * hourly, 10 * rows * DAYS * c["bytes a row, parquet"]]
-        sizes = [f"{shown(one)}{'B' if at else ''}".strip() for at, one in enumerate(parts)]
-        found.append(
-            [
-                *(f"10^{power}", f"{domains:,}", f"{rows:,.0f}", f"{blocks:,}", shown(meters / 1800).strip()),
-                *(sizes[0], f"{cpu:.3g} s", *sizes[1:]),
-            ]
-        )
-    head = ["meters", "domains", "rows a window", "blocks a window", "readings a second", "draws a window"]
-    head += ["CPU a window", "ledger, a year", "ten years", "ten years, hourly", "Parquet, ten years"]
-    return table(head, found)
-
-
-def of_limits(c: Mapping[str, float], blocks_a_second: float) -> str:
-    """How many meters one of each part carries."""
-    found = [
-        [name, f"{shown(rate)}readings/s", shown(rate * 1800).strip(), shown(rate * 60).strip()]
-        for name, (_, rate) in RATES.items()
-    ]
-    draws = 1e9 / c["ns a draw"]
-    rows = 1e6 / (c["us a row"] + c["us a row, Parquet"])
-    a_block = METERS_A_DOMAIN / SHARDS
-    for name, rate, meters in (
-        ("a core that draws noise", f"{shown(draws)}draws/s", draws / SPACE.size * METERS_A_FEEDER),
-        ("a core that publishes rows", f"{shown(rows)}rows/s", rows * METERS_A_FEEDER),
-        ("PostgreSQL, blocks of 1,250 rows", f"{blocks_a_second:.0f} blocks/s", blocks_a_second * a_block),
-    ):
-        found.append([name, rate, f"{shown(meters * 86400).strip()} a day", f"{shown(meters * 3600).strip()} an hour"])
-    for name, limit, size in (
-        ("a value of PostgreSQL: the roster of one query", 1e9, c["bytes a name, ledger"]),
-        ("24 GB of one process: its roster", 24e9, c["bytes a name, memory"]),
-        ("24 GB of one process: cells of a day of half-hours", 24e9, 8 * 48.0),
-    ):
-        found.append([name, f"{shown(size)}B a meter", shown(limit / size).strip(), "the same"])
-    return table(["one of it", "carries", "meters, half-hourly", "meters, by the minute"], found)
-
-
-def tables(c: Mapping[str, float], blocks_a_second: float) -> list[str]:
-    """All tables of the page, in their order."""
-    return [of_each(c), of_units(c), of_sizes(c), of_limits(c, blocks_a_second)]
-
-
-#: Blocks a second of 8 writers in the slowest line of "## ledger_growth.py" in the results, on a busy machine.
-SLOWEST = 26.0
-
-
 def main() -> None:
-    if sys.argv[1:]:
-        constants: Mapping[str, float] = read(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    else:
-        constants = measured()
-        for name, number in constants.items():
-            print(f"{name:<30}{number:>12,.4g}")
-    print("", *tables(constants, SLOWEST), sep="\n\n")
+    print("| constant | of | value | how it was measured |\n| --- | --- | --- | --- |")
+    for name, number in measured().items():
+        print(f"| {name} | {MEANING[name][0]} | {number:,.4g} | {MEANING[name][1]} |")
 
 
 if __name__ == "__main__":

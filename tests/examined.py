@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
@@ -92,7 +92,6 @@ def examine(
     earlier: Mapping[str, str] | None = None,
     retries: int = 0,
     ended: bool = True,
-    joined: Sequence[tuple[int, MixingBounds]] = (),
 ) -> Examined:
     """Look at the only query of a domain.
 
@@ -109,7 +108,6 @@ def examine(
         retries: how often a job was begun anew.
         ended: whether the jobs came to their end; one that did not may have charged a window that it had no time to
             draw, and the next one draws it.
-        joined: beliefs that joined the domain's, each with the number of charges before it.
     """
     registration = store.registered(domain, query)
     assert registration is not None
@@ -132,7 +130,7 @@ def examine(
         rows=len(released),
         again=sum(count - 1 for (name, row), count in gone.items() if record.get(name) == row),
         differing=differing,
-        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief, ended=ended, joined=joined),
+        ledger_equal=_equal(entries, dict(zip(spans, released, strict=True)), loss, belief, ended=ended),
         loss=loss,
         budget=budget,
         retries=retries,
@@ -152,7 +150,6 @@ def _equal(
     belief: MixingBounds,
     *,
     ended: bool,
-    joined: Sequence[tuple[int, MixingBounds]],
 ) -> bool:
     """Whether charges, losses and total are those that the core gives for the windows that have rows."""
     core = Ledger(belief)
@@ -162,11 +159,9 @@ def _equal(
     if not ended:
         paid = {(start, stop): epsilon for start, stop, epsilon, *_ in found} | paid
     expected = list[tuple[int, int, float, float, float]]()
-    for number, ((start, stop), epsilon) in enumerate(sorted(paid.items())):
-        _join(core, joined, number)
+    for (start, stop), epsilon in sorted(paid.items()):
         before = core.loss
         expected.append((start, stop, epsilon, before, core.charge(start, stop, epsilon).loss_after))
-    _join(core, joined, len(expected))
     said = {span: (row["loss_before"], row["loss_after"]) for span, row in rows.items()}
     return (
         found == expected
@@ -177,21 +172,9 @@ def _equal(
     )
 
 
-def _join(core: Ledger, joined: Sequence[tuple[int, MixingBounds]], charges: int) -> None:
-    """Let the beliefs join that joined behind so many charges."""
-    for number, belief in joined:
-        if number == charges:
-            core.add_belief(belief)
-
-
 def _span(row: Mapping[str, Any], grid: SlotGrid) -> Span:
     start, stop = (round(row[name].timestamp() * 1e6) for name in ("window_start", "window_stop"))
     return grid.slots_of(start), grid.slots_of(stop)
-
-
-def counted(text: str) -> Examined:
-    """What a test's report says of it."""
-    return Examined(**json.loads(text))
 
 
 def every(size: int, step: int, stop: int, start: int = 0) -> Iterator[Span]:

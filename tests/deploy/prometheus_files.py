@@ -38,28 +38,3 @@ def names_in_rules() -> set[str]:
 def counter(name: str) -> str:
     """What Flink's reporter calls a counter of the documentation."""
     return BEAM + re.sub(r"\W", "_", name)
-
-
-def scraped() -> list[dict[str, Any]]:
-    """What is scraped, and how."""
-    return yaml.safe_load(text(PROMETHEUS / "prometheus.yml"))["scrape_configs"]
-
-
-def steps_for_flink() -> list[dict[str, Any]]:
-    """What is done to each metric that Flink gives."""
-    (found,) = (one["metric_relabel_configs"] for one in scraped() if one["job_name"] == "flink")
-    return found
-
-
-def relabelled(name: str, labels: dict[str, str], steps: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """What Prometheus makes of a metric."""
-    found = {"__name__": name, **labels}
-    for step in steps:
-        if step.get("action", "replace") == "labeldrop":
-            found = {one: value for one, value in found.items() if not re.fullmatch(step["regex"], one)}
-            continue
-        assert step.get("action", "replace") == "replace"
-        match = re.fullmatch(step["regex"], ";".join(found.get(one, "") for one in step["source_labels"]))
-        if match:
-            found[step["target_label"]] = match.expand(re.sub(r"\$(\d+)", r"\\\1", step.get("replacement", "$1")))
-    return found.pop("__name__"), found

@@ -1,4 +1,4 @@
-"""Real servers for the end-to-end tests.
+"""Real servers for the end-to-end tests, and which of these tests a push runs.
 
 The tests of this folder run when they are asked for (``-m e2e``, as ``.ci/run e2e`` does). A server that is missing
 is then a skip that says why, or a failure where QUILTSTREAM_REQUIRE_SERVERS is 1, as it is in CI.
@@ -18,7 +18,6 @@ from .gateway_job import GatewayProcess, Start
 from .installed import NotInstalledError
 from .kafka import KafkaBroker, find_kafka
 from .mosquitto import MosquittoBroker, find_mosquitto
-from .order import is_smoke, rank
 from .postgres import PostgresServer, find_binaries
 from .prism import find_prism, prism_arguments
 from .prometheus import find_prometheus
@@ -28,6 +27,26 @@ if TYPE_CHECKING:
     from .live_bench import Bench
 
 HERE = Path(__file__).parent
+
+#: What a push runs, in a minute and a half: kills of the gateway, the whole way from MQTT by Kafka and Flink to Kafka
+#: with kills, a job on Prism that is killed and resumes, faults of the ledger's server, TLS, and what a killed command
+#: leaves behind. The rest runs at night.
+SMOKE = (
+    "test_gateway.py::test_a_gateway_killed_and_a_broker_restarted_under_load_lose_nothing[3-1-6000]",
+    "test_kafka_tls.py::test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password",
+    "test_live_prism.py::TestPrism::test_a_job_killed_twice_resumes_from_the_ledger_alone",
+    "test_orphans.py::test_a_command_killed_alone_leaves_no_process_on_prism[3-1]",
+    "test_postgres_faults.py::test_a_connection_that_is_refused_is_waited_for_only_where_that_may_pass",
+    "test_postgres_faults.py::test_a_server_restarted_inside_a_transaction_undoes_it_and_a_retry_completes",
+    "test_postgres_store.py::test_jobs_that_register_queries_of_new_and_known_domains_at_once_all_succeed",
+    "test_whole_way.py",
+)
+
+#: Files that begin, so that none is left to run alone: the longest first.
+LONGEST = tuple(
+    f"test_{name}.py"
+    for name in ("live_flink", "random_actions", "live_prism", "live_postgres", "flink_deployment", "flink_cancel")
+)
 
 T = TypeVar("T")
 
@@ -47,11 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            if is_smoke(item.nodeid.removeprefix("tests/e2e/")):
+            if item.nodeid.removeprefix("tests/e2e/").startswith(SMOKE):
                 item.add_marker(pytest.mark.smoke)
             if not asked:
                 item.add_marker(pytest.mark.skip(reason="needs a real server: run it with `.ci/run e2e`"))
-    items.sort(key=lambda item: rank(item.path.name) if HERE in item.path.parents else -1)
+
+    def rank(item: pytest.Item) -> int:
+        first = {name: at for at, name in enumerate(LONGEST)}
+        return first.get(item.path.name, len(first)) if HERE in item.path.parents else -1
+
+    items.sort(key=rank)
 
 
 def missing(what: str) -> NoReturn:
@@ -163,12 +187,8 @@ def start_gateway() -> Iterator[Start]:
     """Starts gateways with settings of a test, and ends them with it."""
     made: list[GatewayProcess] = []
 
-    def start(
-        settings: dict[str, Any], ready: str = "subscribed to", files: dict[str, str] | None = None
-    ) -> GatewayProcess:
+    def start(settings: dict[str, Any], ready: str = "subscribed to") -> GatewayProcess:
         made.append(GatewayProcess(settings))
-        for name, text in (files or {}).items():
-            (made[-1].folder / name).write_text(text, encoding="utf-8")
         made[-1].start(ready)
         return made[-1]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ POOL = ROOT / "deploy" / "flink" / "worker_pool.py"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
 START_SECONDS = 120
 SUBMIT_SECONDS = 120
-SAVEPOINT_SECONDS = 60
+CANCEL_SECONDS = 60
 SLOTS = 4
 
 # Memory is given in full: Flink's own start scripts, which work it out, are not used.
@@ -59,7 +60,6 @@ taskmanager.memory.jvm-overhead.min: 128m
 taskmanager.memory.jvm-overhead.max: 128m
 io.tmp.dirs: {folder}/tmp
 state.checkpoints.dir: file://{folder}/checkpoints
-state.savepoints.dir: file://{folder}/savepoints
 heartbeat.interval: 1000
 heartbeat.timeout: 8000
 restart-strategy.type: fixed-delay
@@ -237,23 +237,22 @@ class FlinkCluster:
             self.close()
             raise
 
-    def arguments(self, name: str, savepoint: str | None = None) -> list[str]:
-        """Beam's options that submit a pipeline to this cluster under a name, taking up a savepoint if one is given."""
+    def arguments(self, name: str) -> list[str]:
+        """Beam's options that submit a pipeline to this cluster under a name."""
         return [
             *("--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{self._jobs}", f"--job_name={name}"),
+            f"--flink_master=127.0.0.1:{self._rest}",
             *("--environment_type=EXTERNAL", f"--environment_config=127.0.0.1:{self._pool}"),
             NO_INVENTORY,
             *state_arguments(self.folder),
-            *([] if savepoint is None else [f"--savepoint_path={savepoint}"]),
         ]
 
-    def submit(self, *command: str, savepoint: str | None = None) -> str:
+    def submit(self, *command: str) -> str:
         """Run ``python *command`` with arguments() added, and wait until the cluster has the job.
 
         Args:
             command: Arguments of the Python with the cluster's Beam, such as ``-m``, a module, and arguments of its
                 own.
-            savepoint: The path that stop_with_savepoint() gave.
 
         Returns:
             The job's id on the cluster. The submitting process may end or wait for the job; it is ended by close().
@@ -264,15 +263,15 @@ class FlinkCluster:
         self._submitted += 1
         name = f"test-{self._submitted}-{time.time_ns()}"
         process = f"submit-{self._submitted}"
-        whole = [self._programs.python, *command, *self.arguments(name, savepoint)]
+        whole = [self._programs.python, *command, *self.arguments(name)]
         self._processes.start(process, whole, self.environment)
         deadline = time.monotonic() + SUBMIT_SECONDS
         waiting = True
         while True:
             ended = waiting and not self._processes.runs(process)
-            found = self.job_named(name)
-            if found is not None and self.state(found) != "INITIALIZING":
-                return found
+            found = self.jobs_named(name)
+            if found and found[0]["state"] != "INITIALIZING":
+                return found[0]["jid"]
             if ended:
                 # It was well, the job may be a while: a job server starts jobs after it has said yes to them.
                 waiting = False
@@ -288,14 +287,14 @@ class FlinkCluster:
         """The Python with the cluster's Beam."""
         return self._programs.python
 
-    def job_named(self, name: str) -> str | None:
-        """The id of the job that was submitted with the arguments for a name; ``None`` while there is none."""
-        found = [job["jid"] for job in self._get("/jobs/overview")["jobs"] if job["name"] == name]
-        return found[0] if found else None
+    def jobs_named(self, name: str) -> list[dict[str, Any]]:
+        """What the cluster tells of the jobs that were submitted under a name, in the order in which they began.
 
-    def jobs(self) -> dict[str, str]:
-        """The state of every job, by id."""
-        return {job["jid"]: job["state"] for job in self._get("/jobs/overview")["jobs"]}
+        A command that knows the cluster puts a mark at the end of the name.
+        """
+        mine = re.compile(rf"{re.escape(name)}(-[0-9a-f]{{16}})?")
+        found = [job for job in self._get("/jobs/overview")["jobs"] if mine.fullmatch(job["name"])]
+        return sorted(found, key=lambda job: job["start-time"])
 
     def state(self, job: str) -> str:
         """A job's state: RUNNING, RESTARTING, FINISHED, FAILED, CANCELED and more."""
@@ -314,27 +313,10 @@ class FlinkCluster:
         entries = self._get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
         return [entry["stacktrace"] for entry in entries]
 
-    def stop_with_savepoint(self, job: str) -> str:
-        """Stop a job so that it can be taken up again, and return the savepoint's path.
-
-        Raises:
-            ServerError: Flink could not write it; the job goes on then.
-        """
-        ask = {"targetDirectory": f"file://{self.folder}/savepoints", "drain": False}
-        request = self._call("POST", f"/jobs/{job}/stop", ask)["request-id"]
-        deadline = time.monotonic() + SAVEPOINT_SECONDS
-        while (answer := self._get(f"/jobs/{job}/savepoints/{request}"))["status"]["id"] != "COMPLETED":
-            if time.monotonic() > deadline:
-                raise ServerError(self._processes.complaint("jobmanager", f"no savepoint within {SAVEPOINT_SECONDS} s"))
-            time.sleep(0.2)
-        if "location" not in answer["operation"]:
-            raise ServerError(f"no savepoint of job {job}: {answer['operation']}")
-        return answer["operation"]["location"]
-
     def cancel(self, job: str) -> None:
         """Cancel a job and wait until it is gone."""
         self._call("PATCH", f"/jobs/{job}?mode=cancel")
-        deadline = time.monotonic() + SAVEPOINT_SECONDS
+        deadline = time.monotonic() + CANCEL_SECONDS
         while self.state(job) not in {"CANCELED", "FAILED", "FINISHED"}:
             if time.monotonic() > deadline:
                 raise ServerError(self._processes.complaint("jobmanager", f"job {job} is still {self.state(job)}"))

@@ -227,7 +227,7 @@ class GatewayProcess:
         self._processes.close()
 
 
-#: Starts a gateway with settings, waits for a line of its log, and lays files beside its settings before.
+#: Starts a gateway with settings, and waits for a line of its log.
 Start = Callable[..., GatewayProcess]
 
 

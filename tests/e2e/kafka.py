@@ -110,10 +110,6 @@ class KafkaBroker:
         os.killpg(self._processes.pid("broker"), signal.SIGCONT)
         self._processes.wait_for("broker", "answers", self._answers, _READY_S)
 
-    def stop(self) -> None:
-        """Ask it to end."""
-        self._processes.end("broker")
-
     @property
     def runs(self) -> bool:
         """Whether it runs."""

@@ -25,8 +25,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from quiltstream.store import Store
-
 from ..examined import Tally, every
 from .live_bench import (
     DAY,
@@ -281,26 +279,6 @@ class LiveContract(ABC):
         assert bench.counts() == bench.expected
         tally.take(bench.check(every(DAY, DAY, 28 * DAY)))
 
-    # Series that come and go
-
-    def test_a_series_that_begins_on_the_third_day_joins_at_its_first_reading(self, bench: Bench, tally: Tally) -> None:
-        bench.keys = SERIES
-        bench.settings(roster=None)
-        half = ORIGIN + 2 * DAY_US + 12 * HOUR
-        frame = readings(4.5, seed=14).filter((pl.col("series") != "e") | (pl.col("time") >= half))
-        earlier = {name: [name] for name in NAMES if name != "e"}
-        bench.expected = truth(frame, range(2), earlier) | truth(frame, range(2, 4))
-        bench.put("0.jsonl", frame.filter(pl.col("time") < half))
-        job = bench.start()
-        bench.until(lambda: len(bench.counts()) == 2 * 4, "the windows that end before the series begins")
-        bench.put("1.jsonl", frame.filter(pl.col("time") >= half))
-        assert job.wait() == 0, job.err.read_text(encoding="utf-8")
-        assert bench.counts() == bench.expected
-        assert any(bench.expected[2 * DAY, "e"])
-        # what every window has
-        bench.keys = earlier
-        tally.take(bench.check())
-
     # Death and rivalry
 
     @pytest.mark.parametrize("hold", [None, "75min"], ids=["latest", "hold"])
@@ -393,42 +371,6 @@ class LiveContract(ABC):
         assert job.wait() == 0, job.err.read_text(encoding="utf-8")
         assert bench.counts() == bench.expected
         bench.check()
-
-    # The budget and the ledger
-
-    def test_a_budget_that_ends_in_the_middle_refuses_the_rest_and_exits_with_three(self, bench: Bench) -> None:
-        bench.settings(
-            windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-05"},
-            privacy={"epsilon": 1.0, "budget": 0.5},
-        )
-        frame = readings(4.5, seed=11)
-        bench.expected = truth(frame, range(4))
-        bench.put("0.jsonl", frame)
-        job = bench.run()
-        assert job.process.returncode == 3, job.err.read_text(encoding="utf-8")
-        found = bench.counts()
-        charged = len({start for start, _ in found})
-        assert 0 < charged < 4
-        assert found == truth(frame, range(charged))
-        bench.check()
-        with Store(bench.ledger, create=False) as store:
-            decisions = [(entry.window_start // DAY, entry.decision) for entry in store.entries("homes")]
-        assert decisions == [(day, "charged" if day < charged else "refused") for day in range(4)]
-        assert job.summary["windows_refused"] == 4 - charged
-        # a refusal is final, and finished
-        again = bench.run()
-        assert again.process.returncode == 3
-        assert bench.counts() == found
-
-    def test_a_ledger_that_cannot_be_written_stops_the_job_before_it_reads(self, bench: Bench) -> None:
-        bench.settings()
-        code = bench.spoil_ledger()
-        # reading this pipe would never end
-        os.mkfifo(bench.folder / "inbox" / "0.jsonl")
-        job = bench.run()
-        assert job.process.returncode == code
-        assert job.said == []
-        assert job.err.read_text(encoding="utf-8").startswith("Error: ")
 
     # What can be seen from outside
 

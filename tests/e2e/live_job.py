@@ -29,18 +29,14 @@ def clock_of(path: str) -> int:
 @click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
 @click.option("--noise", type=click.Choice(["private", "none", "stamped"]), default="private")
 @click.option("--clock", type=_FILE)
-@click.option("--look", type=float, default=0.3)
 @click.option("--end", type=float)
-@click.option("--patience", type=float)
 def main(
     settings: Path,
     beam_options: tuple[str, ...],
     *,
     noise: str,
     clock: Path | None,
-    look: float,
     end: float | None,
-    patience: float | None,
 ) -> None:
     """Run a settings file."""
     # as the command line does: once its logs are quiet
@@ -60,17 +56,13 @@ def main(
     reader.ReadPart = partial(stamped.NotedPart, calls, **timed)  # type: ignore[assignment, misc]
     if end is not None:
         follow._END_S = end  # pyright: ignore[reportPrivateUsage] - how long a job is left alone whose work is done
-    if patience is not None:
-        from quiltstream.transforms.aggregate import ledger_access as waiting  # noqa: PLC0415 - as above
-
-        waiting.WAIT_S = patience  # how long a worker waits where it is
     read = read_settings(settings)
     hidden = "private" if noise == "private" else "none"
     with health_page(read.live.metrics_port, job.event_printer(results(), as_json=True)) as health:
         histograms = PrivateHistograms(read, noise=hidden)
         if noise == "stamped":
             stamped.stamp(histograms)
-        raise SystemExit(job.run_to_end(read, histograms, beam_options, health, as_json=True, look_s=look))
+        raise SystemExit(job.run_to_end(read, histograms, beam_options, health, as_json=True, look_s=0.3))
 
 
 if __name__ == "__main__":

@@ -93,10 +93,6 @@ class MosquittoBroker:
         """Kill it (``kill -9``): it writes nothing."""
         self._processes.kill("mosquitto")
 
-    def reload(self) -> None:
-        """Have it read its passwords and rights anew; whom it does not know any more it disconnects."""
-        os.kill(self.pid, signal.SIGHUP)
-
     def close(self) -> None:
         """End it and remove its files."""
         self._processes.close()

@@ -1,15 +1,12 @@
-"""A schema registry of the tests' own, which speaks Confluent's interface and can be killed and started again.
+"""A schema registry of the tests' own, which speaks Confluent's interface.
 
-It is Apicurio's. It listens on the loopback address only and keeps everything in memory: what was registered is gone
-with the process.
+It is Apicurio's. It listens on the loopback address only and keeps everything in memory.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import signal
 from pathlib import Path
 
 from .installed import NotInstalledError, installed
@@ -39,37 +36,22 @@ def find_registry() -> Path:
 
 
 class SchemaRegistry:
-    """A registry; :meth:`start` starts it, empty each time, at the same address."""
+    """A registry; :meth:`start` starts it."""
 
     def __init__(self, program: Path) -> None:
         self._processes = Processes("registry")
         (self._port,) = free_ports(1)
-        self._starts = 0
-        self.host = f"http://127.0.0.1:{self._port}"
         #: Where it speaks Confluent's interface.
-        self.url = f"{self.host}/apis/ccompat/v7"
+        self.url = f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
         java = ["java", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         own = ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}"]
         # what it unpacks goes with the folder, also if it is killed
         self._command = [*java, f"-Djava.io.tmpdir={self._processes.folder}", *own, "-jar", str(program)]
 
     def start(self) -> None:
-        """Start it, or start it again, and wait until it answers."""
-        self._starts += 1
+        """Start it, and wait until it answers."""
         self._processes.start("registry", self._command)
         self._processes.wait_for("registry", "answering", self._answers, _READY_S)
-
-    def kill(self) -> None:
-        """End it at once (``kill -9``)."""
-        self._processes.kill("registry")
-
-    def hang(self) -> None:
-        """Have it do nothing, with all its connections standing (``kill -STOP``)."""
-        os.killpg(self._processes.pid("registry"), signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Have it go on after that."""
-        os.killpg(self._processes.pid("registry"), signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its files."""
@@ -77,4 +59,4 @@ class SchemaRegistry:
 
     def _answers(self) -> bool:
         log = self._processes.log_of("registry").read_text(encoding="utf-8", errors="replace")
-        return log.count(_READY) == self._starts and accepts(self._port)
+        return _READY in log and accepts(self._port)

@@ -5,77 +5,22 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from .flink import FlinkCluster
 from .flink_bench import ENDED, FlinkBench, FlinkRunning
-from .live_bench import Bench, Running, day_of, readings, truth
+from .live_bench import Running, day_of, readings, truth
 from .live_contract import LIVE
 
 
-class RestRunning(FlinkRunning):
-    """A job, or several one after the other, that a process submitted, each under a name that begins with its own."""
-
-    def __init__(self, running: Running, cluster: FlinkCluster, name: str) -> None:
-        super().__init__(running, cluster, name)
-        self._all = cluster
-
-    @property
-    def submitted(self) -> list[dict[str, Any]]:
-        """What the cluster tells of its jobs, in the order in which they began."""
-        told = self._all._get("/jobs/overview")["jobs"]  # pyright: ignore[reportPrivateUsage] - with names and times
-        mine = [job for job in told if re.fullmatch(rf"{re.escape(self.name)}-[0-9a-f]{{16}}", job["name"])]
-        return sorted(mine, key=lambda job: job["start-time"])
-
-    def state_of(self, job: str) -> str:
-        """The state of one of them now: the cluster's page of a single job may be some seconds old."""
-        (found,) = [one["state"] for one in self.submitted if one["jid"] == job]
-        return found
-
-    def kill(self) -> None:
-        Running.kill(self)
-        for job in self.submitted:
-            if job["state"] not in ENDED:
-                self._all.cancel(job["jid"])
-
-
-class RestBench(FlinkBench):
-    """Jobs of a cluster whose REST address they are given."""
-
-    #: The name that all jobs are given, if they are given the same one.
-    common = ""
-
-    def beam_options(self) -> list[str]:
-        given = super().beam_options()
-        if self.common:
-            given = [f"--job_name={self.common}" if word.startswith("--job_name=") else word for word in given]
-            self._name = self.common
-        port = self.cluster._rest  # pyright: ignore[reportPrivateUsage] - nobody else asks for it
-        return [*given, f"--flink_master=127.0.0.1:{port}"]
-
-    def made(self, process: subprocess.Popen[str], out: Path, err: Path) -> RestRunning:
-        return RestRunning(Running(process, out, err, self.watch), self.cluster, self._name)
-
-    def stopped(self, job: Running) -> bool:
-        assert isinstance(job, RestRunning)
-        return Bench.stopped(self, job) and all(one["state"] in ENDED for one in job.submitted)
-
-    def _id(self, job: Running) -> str | None:
-        assert isinstance(job, RestRunning)
-        found = job.submitted
-        return found[-1]["jid"] if found else None
-
-
 @pytest.fixture
-def bench(flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Iterator[RestBench]:
+def bench(flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Iterator[FlinkBench]:
     """An empty place for jobs."""
-    made = RestBench(tmp_path / "job", flink_cluster, postgres_url)
+    made = FlinkBench(tmp_path / "job", flink_cluster, postgres_url)
     made.live = LIVE
     yield made
     made.close()
@@ -90,10 +35,10 @@ def ended_of(job: Running) -> str:
 
 
 def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
-    bench: RestBench,
+    bench: FlinkBench,
 ) -> None:
     """Two commands give their jobs the same name."""
-    other = RestBench(bench.folder.with_name("other"), bench.cluster, bench.server)
+    other = FlinkBench(bench.folder.with_name("other"), bench.cluster, bench.server)
     bench.others.append(other)
     bench.common = other.common = f"both-{time.time_ns()}"
     frame = readings(4.5, seed=61)
@@ -107,7 +52,7 @@ def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     bench.wait_for(2)
     second = other.start()
     other.wait_for(2)
-    assert isinstance(first, RestRunning)
+    assert isinstance(first, FlinkRunning)
     jobs = {job["jid"] for job in first.submitted}
     assert len(jobs) == 2
     os.killpg(first.process.pid, signal.SIGINT)
@@ -136,14 +81,14 @@ def test_ctrl_c_and_the_end_of_a_schedule_cancel_only_the_commands_own_job(
     bench.check()
 
 
-def test_a_job_whose_workers_would_fail_for_ever_is_cancelled_and_its_code_is_the_commands(bench: RestBench) -> None:
+def test_a_job_whose_workers_would_fail_for_ever_is_cancelled_and_its_code_is_the_commands(bench: FlinkBench) -> None:
     bench.settings()
     frame = readings(4.5, seed=62)
     for day in range(3):
         bench.put(f"{day}.jsonl", day_of(frame, day))
     job = bench.start()
     bench.wait_for(2)
-    assert isinstance(job, RestRunning)
+    assert isinstance(job, FlinkRunning)
     (bench.folder / "final").touch()
     assert job.process.wait(timeout=120) == 4, job.err.read_text(encoding="utf-8")
     assert "damaged, as the test says. Flink would begin its workers again for ever" in job.err.read_text()

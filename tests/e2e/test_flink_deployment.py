@@ -8,19 +8,17 @@ Beam's classes are brought along by the job, as there, and are not on the cluste
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from ..deploy.flink_files import flink_properties, options_of, services
-from ..deploy.prometheus_files import FLINKS, counter, names_in_rules, relabelled, steps_for_flink
+from ..deploy.prometheus_files import FLINKS, counter, names_in_rules
 from . import flink
 from .conftest import missing
-from .flink import DIRECT, FlinkCluster, FlinkPrograms
+from .flink import FlinkCluster, FlinkPrograms
 from .flink_bench import FlinkBench
 from .installed import installed
 from .live_bench import readings, truth
@@ -53,14 +51,6 @@ def configuration() -> str:
     return "\n".join([*kept, *(f"{name}: {value}" for name, value in shipped.items()), ""])
 
 
-class Sample(NamedTuple):
-    """A metric as Prometheus keeps it."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
 class ShippedCluster(FlinkCluster):
     """A cluster as the compose file makes it."""
 
@@ -73,13 +63,7 @@ class ShippedCluster(FlinkCluster):
         self._reporters: dict[str, int] = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
         super().__init__(programs)
 
-    def job_named(self, name: str) -> str | None:
-        """The command, which knows the cluster, puts a mark behind the name."""
-        mine = re.compile(rf"{re.escape(name)}-[0-9a-f]{{16}}")
-        found = [job["jid"] for job in self._get("/jobs/overview")["jobs"] if mine.fullmatch(job["name"])]
-        return found[0] if found else None
-
-    def arguments(self, name: str, savepoint: str | None = None) -> list[str]:
+    def arguments(self, name: str) -> list[str]:
         """The options of the service `submit`, but for places."""
         command = services()["submit"]["command"]
         self.name = name
@@ -90,19 +74,7 @@ class ShippedCluster(FlinkCluster):
             "--environment_config": f"127.0.0.1:{self._pool}",
             "--state_backend_storage_path": f"file://{self.folder}/checkpoints",
         }
-        taken_up = [] if savepoint is None else [f"--savepoint_path={savepoint}"]
-        return [*(f"{key}={value}" if value else key for key, value in options.items()), *taken_up]
-
-    def scraped(self, *services: str) -> list[Sample]:
-        """What Prometheus keeps of a scrape, by its shipped configuration."""
-        found: list[Sample] = []
-        for service in services:
-            with DIRECT.open(f"http://127.0.0.1:{self._reporters[service]}/metrics", timeout=30) as answer:
-                page = answer.read().decode()
-            for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", page, re.MULTILINE):
-                told = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
-                found.append(Sample(*relabelled(name, told, steps_for_flink()), float(value)))
-        return found
+        return [f"{key}={value}" if value else key for key, value in options.items()]
 
     @property
     def reporters(self) -> list[str]:
@@ -155,36 +127,26 @@ def bench(cluster: ShippedCluster, postgres_url: str, tmp_path: Path) -> Iterato
     made.close()
 
 
-def whole(page: list[Sample]) -> bool:
-    """Whether there is all that the alert rules go by."""
-    return wanted() <= {one.name for one in page}
-
-
 def wanted() -> set[str]:
     """The metrics of the alert rules that come from Flink."""
     return {one for one in names_in_rules() if one.startswith("flink_") or one == "quiltstream_rejected"} - NEVER
 
 
-def values(page: list[Sample], name: str, **labels: str) -> list[float]:
-    """What a metric is wherever it has these labels."""
-    return [one.value for one in page if one.name == name and labels.items() <= one.labels.items()]
-
-
-def check_metrics(cluster: ShippedCluster, page: list[Sample]) -> None:
+def check_metrics(cluster: ShippedCluster, prometheus: Prometheus) -> None:
     """The alert rules' metrics are named as the rules name them, have the labels that they use, and say what is so."""
-    assert whole(page), wanted() - {one.name for one in page}
     assert wanted() >= FLINKS
-    assert values(page, "flink_jobmanager_numRunningJobs") == [1.0]
-    assert values(page, "flink_jobmanager_numRegisteredTaskManagers") == [1.0]
-    assert sum(values(page, counter("decoded-readings"))) > 0
-    assert sum(values(page, counter("polls"))) > 0
-    assert sum(values(page, "quiltstream_rejected", reason="late")) > 0
+    assert prometheus.values("flink_jobmanager_numRunningJobs") == [1.0]
+    assert prometheus.values("flink_jobmanager_numRegisteredTaskManagers") == [1.0]
+    for name in (counter("decoded-readings"), counter("polls"), 'quiltstream_rejected{reason="late"}'):
+        assert prometheus.values(f"sum({name}) > 0"), name
     watermark = "flink_taskmanager_job_task_operator_currentInputWatermark"
-    assert len(values(page, watermark, operator_name="Publish_Collect_GroupByKey")) == 1
-    # the mark that the command puts behind the job's name is taken off, and the attempt's labels are
-    of_job = [one.labels for one in page if one.name.startswith(("flink_taskmanager_job_", "quiltstream_"))]
-    assert {one["job_name"] for one in of_job} == {re.sub(r"\W", "_", cluster.name)}
-    assert not any(name.startswith("task_attempt") for one in of_job for name in one)
+    assert len(prometheus.values(f'{watermark}{{operator_name="Publish_Collect_GroupByKey"}}')) == 1
+    # the mark that the command puts at the end of the job's name is taken off, and the attempt's labels are
+    of_job = '{__name__=~"(flink_taskmanager_job|quiltstream)_.*"'
+    mine = re.sub(r"\W", "_", cluster.name)
+    assert prometheus.values(f'count({of_job},job_name="{mine}"}})')
+    assert prometheus.values(f'count({of_job},job_name!="{mine}"}})') == []
+    assert prometheus.values(f'count({of_job},task_attempt_id!=""}})') == []
 
 
 def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
@@ -198,12 +160,12 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     bench.wait_for_days(3)
     # what the alert rules go by
     bench.put("late.jsonl", part(frame, 0, 0.5))
-    bench.until(lambda: whole(cluster.scraped(*SERVICES)), "Flink reports what the alert rules go by")
-    check_metrics(cluster, cluster.scraped(*SERVICES))
-    # a real Prometheus can evaluate every rule on that, and none fires
     prometheus.start()
-    bench.until(lambda: prometheus.up() and not prometheus.wrong_rules(), "every rule is evaluated")
+    bench.until(lambda: all(map(prometheus.values, wanted())), "Flink reports what the alert rules go by")
     bench.until(lambda: prometheus.values('sum(quiltstream_rejected{reason="late"}) > 0'), "late readings are a metric")
+    check_metrics(cluster, prometheus)
+    # every rule can be evaluated on that, and none fires
+    bench.until(lambda: prometheus.up() and not prometheus.wrong_rules(), "every rule is evaluated")
     assert prometheus.alerts("firing") == set()
     # the workers
     assert cluster.kill_workers() >= 1
@@ -212,19 +174,12 @@ def test_a_job_runs_as_it_is_shipped_and_survives_its_workers_and_its_command(
     # the TaskManager: the watchdog says so within a minute, on the log and as a metric
     assert NOBODY not in cluster.said()
     cluster.kill_taskmanager()
-    begun, told = time.monotonic(), dict[str, float]()
+    begun = time.monotonic()
     try:
-
-        def look() -> bool:
-            gone = values(cluster.scraped("jobmanager"), "flink_jobmanager_numRegisteredTaskManagers") == [0.0]
-            for name, true in (("on the log", NOBODY in cluster.said()), ("as a metric", gone)):
-                if true:
-                    told.setdefault(name, time.monotonic() - begun)
-            return len(told) == 2
-
-        bench.until(look, "the command and Flink say that no TaskManager is left")
-        sys.stdout.write("".join(f"{name}: after {at:.1f} s\n" for name, at in told.items()))
-        assert max(told.values()) <= MINUTE
+        bench.until(lambda: NOBODY in cluster.said(), "the command says that no TaskManager is left")
+        gone = "flink_jobmanager_numRegisteredTaskManagers == 0"
+        bench.until(lambda: prometheus.values(gone), "and so does Flink")
+        assert time.monotonic() - begun <= MINUTE
     finally:
         cluster.start_taskmanager()
     # the command: its job goes on

@@ -58,24 +58,16 @@ class Real:
         admin.delete_records([place])[place].result(20)
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
+        from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - an extra
 
-        consumer = self._consumer(group)
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
         consumer.commit(offsets=[TopicPartition(topic, *one) for one in offsets.items()], asynchronous=False)
         consumer.close()
 
     def committed(self, group: str, topic: str, partitions: int) -> list[int]:
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
-
-        consumer = self._consumer(group)
-        found = consumer.committed([TopicPartition(topic, one) for one in range(partitions)], timeout=20)
-        consumer.close()
-        return [one.offset for one in found]
-
-    def _consumer(self, group: str) -> Any:
-        from confluent_kafka import Consumer  # noqa: PLC0415 - an extra
-
-        return Consumer({"bootstrap.servers": self.servers, "group.id": group, "enable.auto.commit": False})
+        kept = [offset for offset, _ in self._broker.committed(group, topic)]
+        assert len(kept) == partitions
+        return kept
 
 
 class TestBroker(KafkaPartitionsContract):

@@ -102,37 +102,11 @@ def test_readings_and_rows_are_transferred_by_tls_without_leaking_the_password(
     assert PASSWORD not in shown
 
 
-def test_a_broker_with_an_untrusted_certificate_authority_is_reported(broker: KafkaBroker, cluster: Cluster) -> None:
-    strange = Cluster(cluster.servers, options(broker, "other.pem"))
-    said = "the encrypted connection cannot be made; check certificates and security.protocol"
-    topic = broker.topic(1)
-    broker.send(topic, [(0, reading("a", 0))])
-    reader = feed(strange, topic).reader(0, BEGIN)
-    assert not [one for one in pieces_until(reader, lambda _: said in (reader.trouble or "")) if one.batches]
-    reader.close()
-    with pytest.raises(CommandError, match=said):
-        asked("sink.kafka", lambda: look_to_write(Topic(strange, topic)))
-
-
-def test_a_wrong_user_password_is_reported_without_showing_it(
-    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv(VARIABLE, "hunter2")
-    said = "the broker does not accept user and password"
-    wrong, topic = by_password(broker), broker.topic(1)
-    reader = feed(wrong, topic).reader(0, BEGIN)
-    pieces_until(reader, lambda _: said in (reader.trouble or ""))
-    with pytest.raises(CommandError, match=said) as told:
-        asked("sink.kafka", lambda: look_to_write(Topic(wrong, topic)))
-    assert "hunter2" not in f"{reader.trouble}{told.value}{caplog.text}"
-    reader.close()
-
-
 @pytest.mark.parametrize("by", ["certificate", "password"])
 def test_a_refused_reader_goes_on_with_the_secret_or_certificate_of_then(
-    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     authority, topic = tmp_path / "ca.pem", broker.topic(1)
     other, right = ("other.pem", PASSWORD) if by == "certificate" else ("ca.pem", "hunter2")
     authority.write_bytes((broker.folder / other).read_bytes())
@@ -143,6 +117,9 @@ def test_a_refused_reader_goes_on_with_the_secret_or_certificate_of_then(
     reader = feed(cluster, topic).reader(0, BEGIN)
     said = "the encrypted connection cannot be made" if by == "certificate" else "does not accept user and password"
     pieces_until(reader, lambda _: said in (reader.trouble or ""))
+    with pytest.raises(CommandError, match=said) as told:
+        asked("sink.kafka", lambda: look_to_write(Topic(cluster, topic)))
+    assert not [one for one in (PASSWORD, "hunter2") if one in f"{reader.trouble}{told.value}{caplog.text}"]
     authority.write_bytes((broker.folder / "ca.pem").read_bytes())
     monkeypatch.setenv(VARIABLE, PASSWORD)
     assert read(reader, 1) == ["a"]

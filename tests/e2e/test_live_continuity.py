@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from quiltstream.store import Store
@@ -81,40 +82,60 @@ def stopped_for_good(job: Running) -> None:
     assert job.wait() == 4, job.err.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_ledger_that_vanishes_under_a_live_job_stops_it_and_nothing_is_redrawn(
-    bench: VolumeBench, tally: Tally, loss: str
-) -> None:
+def gone_under(
+    bench: Bench, remember: Callable[[], None], lose: Callable[[], None]
+) -> tuple[pl.DataFrame, dict[str, str], Path]:
+    """Lose a ledger under a live job, which is to stop for good, also when a supervisor begins it again and again.
+
+    Returns:
+        All readings, of which those of the first days were sent; what was on record before; what left the sink.
+    """
     bench.settings(windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{DAYS + 1:02}"})
-    bench.volume.mkdir()
     frame = readings(DAYS + 0.5, seed=27)
     for day in range(3):
         bench.put(f"{day}.jsonl", day_of(frame, day))
     job = bench.start()
     bench.wait_for(1)
-    with Store(bench.ledger) as store:
-        store.backup(bench.folder / "older.db")
+    remember()
     bench.put("3.jsonl", day_of(frame, 3))
     bench.wait_for(3)
     published = bench.on_record()
     # a consumer collects what is in the sink
     sink, collected = bench.folder / "releases", bench.folder / "collected"
-    bench.until(lambda: len(list(sink.glob("*.parquet"))) >= 3, "three windows are in the sink")
+    bench.until(lambda: sum(map(len, bench.sunk().values())) == 3 * len(bench.keys), "three windows are in the sink")
     collected.mkdir()
-    LOSSES[loss](bench)
-    put = there(bench)
-    for path in sorted(sink.glob("*.parquet")):
+    lose()
+    for path in sink.iterdir():
         path.rename(collected / path.name)
     bench.put("4.jsonl", day_of(frame, 4))
     stopped_for_good(job)
     assert "The job stops for good before anything more is published" in job.err.read_text(encoding="utf-8")
-    # a supervisor begins the command again and again
     for _ in range(2):
         stopped_for_good(bench.run())
-        # what SQLite still had in its log for a file that was cut off under it is no ledger either
-        assert loss == "truncated" or there(bench) == put
-    late = {path.name for path in sink.glob("*.parquet")}
-    assert not late & {path.name for path in collected.iterdir()}
+    return frame, published, collected
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_ledger_that_vanishes_under_a_live_job_stops_it_and_nothing_is_redrawn(
+    bench: VolumeBench, tally: Tally, loss: str
+) -> None:
+    bench.folder.mkdir()
+    bench.volume.mkdir()
+    put: list[dict[str, bytes]] = []
+
+    def remember() -> None:
+        with Store(bench.ledger) as store:
+            store.backup(bench.folder / "older.db")
+
+    def lose() -> None:
+        LOSSES[loss](bench)
+        put.append(there(bench))
+
+    frame, published, collected = gone_under(bench, remember, lose)
+    # what SQLite still had in its log for a file that was cut off under it is no ledger either
+    assert loss == "truncated" or there(bench) == put[0]
+    sink = bench.folder / "releases"
+    assert not {path.name for path in sink.glob("*.parquet")} & {path.name for path in collected.iterdir()}
     # the operator puts the ledger back with all that it held
     shutil.rmtree(bench.volume)
     bench.away.rename(bench.volume)

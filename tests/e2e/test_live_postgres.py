@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,49 +16,15 @@ from quiltstream.store import Store
 
 from ..examined import Tally, every
 from ..store.continuity_contract import put_back, rows_of_all
-from .flink_bench import held_release
-from .live_bench import DAY, Bench, day_of, readings, truth
+from .flink_bench import PostgresBench, held_release
+from .live_bench import DAY, day_of, readings, truth
 from .live_contract import LIVE
-from .postgres import PORT, PostgresServer
-from .postgres_schemas import OnPostgres, new_schema
+from .postgres import PostgresServer
+from .postgres_schemas import OnPostgres
 from .prism import prism_arguments
 from .processes import descendants, stopped
-from .test_live_continuity import stopped_for_good
+from .test_live_continuity import gone_under
 from .test_live_watchdog import MINUTE, page_of
-
-
-class PostgresBench(Bench):
-    """A bench whose ledger is a schema of a server, new each time that it is renewed.
-
-    Args:
-        folder: where everything else is.
-        options: Beam's options.
-        environment: variables of the jobs.
-        server: the address of the server's database.
-    """
-
-    def __init__(self, folder: Path, options: list[str], environment: dict[str, str], server: str) -> None:
-        super().__init__(folder, options, environment)
-        self._server = server
-        self._stack = ExitStack()
-        self._url = self._stack.enter_context(new_schema(server))
-
-    @property
-    def ledger(self) -> str:
-        return self._url
-
-    def renew(self) -> None:
-        super().renew()
-        self._url = self._stack.enter_context(new_schema(self._server))
-
-    def close(self) -> None:
-        super().close()
-        self._stack.close()
-        self._stack = ExitStack()
-
-    def spoil_ledger(self) -> int:
-        self.settings(ledger=self._url.replace(f"port={PORT}", f"port={PORT + 1}"))
-        return 75
 
 
 @pytest.fixture
@@ -135,44 +101,23 @@ def test_a_server_that_stands_still_is_told_and_waited_for_by_a_job_on_prism(
 
 @pytest.mark.parametrize("how", ["dropped", "made anew", "restored"])
 def test_a_ledger_dropped_under_a_live_job_stops_it_and_nothing_is_redrawn(bench: PostgresBench, how: str) -> None:
-    days = 5
-    bench.settings(
-        windows={"size": "1d", "start": "2013-01-01", "stop": f"2013-01-{days + 1:02}"}, live={"poll": "100ms"}
-    )
-    frame = readings(days + 0.5, seed=28)
-    for day in range(2):
-        bench.put(f"{day}.jsonl", day_of(frame, day))
-    job = bench.start()
-    bench.wait_for(1)
-    early = rows_of_all(bench.ledger)
-    for day in (2, 3):
-        bench.put(f"{day}.jsonl", day_of(frame, day))
-    bench.wait_for(3)
-    # a consumer collects what is in the sink
-    sink, collected = bench.folder / "releases", bench.folder / "collected"
-    bench.until(lambda: sum(map(len, bench.sunk().values())) == 3 * len(bench.keys), "three windows are in the sink")
-    collected.mkdir()
-    if how == "restored":
-        put_back(bench.ledger, early)
-    else:
-        OnPostgres().vanish(bench.ledger)
-    if how == "made anew":
-        with Store(bench.ledger, create=True) as store:
-            assert store.domains() == ()
-    for path in sink.iterdir():
-        path.rename(collected / path.name)
-    for day in (4, 5):
-        bench.put(f"{day}.jsonl", day_of(frame, day))
-    stopped_for_good(job)
-    assert "The job stops for good before anything more is published" in job.err.read_text(encoding="utf-8")
-    # a supervisor begins the command again and again
-    for _ in range(2):
-        stopped_for_good(bench.run())
-    assert list(sink.iterdir()) == []
+    early: list[Any] = []
+
+    def lose() -> None:
+        if how == "restored":
+            put_back(bench.ledger, early[0])
+        else:
+            OnPostgres().vanish(bench.ledger)
+        if how == "made anew":
+            with Store(bench.ledger, create=True) as store:
+                assert store.domains() == ()
+
+    gone_under(bench, lambda: early.append(rows_of_all(bench.ledger)), lose)
+    assert list((bench.folder / "releases").iterdir()) == []
     if how == "dropped":
         assert OnPostgres().is_bare(bench.ledger)
     elif how == "restored":
-        assert rows_of_all(bench.ledger) == early
+        assert rows_of_all(bench.ledger) == early[0]
     else:
         with Store(bench.ledger) as store:
             assert store.domains() == ()

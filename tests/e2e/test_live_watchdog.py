@@ -24,8 +24,7 @@ def texts(job: Running, kind: str) -> list[str]:
 
 def page_of(job: Running) -> dict[str, float]:
     """The job's page of metrics: causes by name, all else by the name of the metric."""
-    (text,) = texts(job, "metrics")
-    (place,) = re.findall(r"127\.0\.0\.1:\d+/metrics", text)
+    (place,) = re.findall(r"127\.0\.0\.1:\d+/metrics", texts(job, "metrics")[0])
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{place}", timeout=10) as answer:
         lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]

@@ -7,15 +7,16 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ..examined import Tally
-from .flink import FlinkPrograms
-from .flink_bench import EmbeddedBench
+from .flink import HERE, FlinkPrograms, embedded_arguments, python_environment
+from .flink_bench import PostgresBench
 from .live_bench import Bench, Running, day_of, readings, truth
 from .processes import alive, descendants
 from .test_live_restart import prisms_of
@@ -56,54 +57,74 @@ def kill_alone(job: Running) -> None:
     job.process.wait()
 
 
-def orphans(bench: Bench, kills: int, tally: Tally) -> tuple[int, int]:
+def orphans(bench: Bench, kills: int, begun: Callable[[str], Any]) -> tuple[int, int]:
     """Kill commands at random moments: how many had started something by then, and how many left something of it.
 
-    A last command, which nobody kills, publishes what is missing.
+    Args:
+        bench: where they run; of a job in a cluster nothing is started by the command but the job itself.
+        kills: how many.
+        begun: of a mark, whether the first command has begun whole; the others are killed around that time.
     """
     seed = random.randrange(10**9)
     sys.stdout.write(f"seed {seed}\n")
     source = random.Random(seed)
-    bench.settings()
-    frame = readings(4.5, seed=51)
-    for day in range(3):
-        bench.put(f"{day}.jsonl", day_of(frame, day))
-    # what a whole beginning takes here
-    begun = time.monotonic()
-    bench.environment[MARK] = f"whole-{seed}"
-    job = bench.start()
-    bench.wait_for(2)
-    took = time.monotonic() - begun
-    first = dict(marked(bench.environment[MARK]))
-    assert first
-    kill_alone(job)
-    begun_some, left = 1, int(bool(left_of(bench.environment[MARK])))
-    for number in range(kills - 1):
+    some = left = 0
+    took = 0.0
+    for number in range(kills):
+        since = time.monotonic()
         mark = bench.environment[MARK] = f"{number}-{seed}-"
         job = bench.start()
-        time.sleep(source.uniform(0.0, 1.2 * took))
+        if number:
+            time.sleep(source.uniform(0.0, 1.5 * took))
+        else:
+            bench.until(lambda mark=mark: begun(mark), "the first command has begun")
+            took = time.monotonic() - since
         assert job.process.poll() is None, job.err.read_text(encoding="utf-8")
-        begun_some += bool(marked(mark))
+        some += bool(marked(mark))
         kill_alone(job)
         found = left_of(mark)
         left += bool(found)
         for pid, line in found.items():
             sys.stdout.write(f"kill {number}: left {line}\n")
             os.kill(pid, signal.SIGKILL)
+    return some, left
+
+
+@pytest.mark.parametrize(("kills", "least"), [(3, 1), pytest.param(50, 11, marks=pytest.mark.night)])
+def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: Tally, kills: int, least: int) -> None:
+    bench.settings()
+    frame = readings(4.5, seed=51)
+    for day in range(3):
+        bench.put(f"{day}.jsonl", day_of(frame, day))
+    begun, left = orphans(bench, kills, lambda _: bench.windows() == 2)
+    assert (begun >= least, left) == (True, 0)
+    # a last command, which nobody kills, publishes what is missing
     for day in (3, 4):
         bench.put(f"{day}.jsonl", day_of(frame, day))
     last = bench.run()
     assert last.process.returncode == 0, last.err.read_text(encoding="utf-8")
     assert bench.counts() == truth(frame, range(4))
     tally.take(bench.check())
-    return begun_some, left
 
 
-@pytest.mark.parametrize(("kills", "least"), [(3, 1), pytest.param(50, 11, marks=pytest.mark.night)])
-def test_a_command_killed_alone_leaves_no_process_on_prism(bench: Bench, tally: Tally, kills: int, least: int) -> None:
-    begun, left = orphans(bench, kills, tally)
-    assert begun >= least
-    assert left == 0
+@pytest.mark.parametrize(("kills", "least"), [(1, 1), pytest.param(50, 11, marks=pytest.mark.night)])
+def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
+    tmp_path: Path,
+    flink_programs: FlinkPrograms,
+    postgres_url: str,
+    request: pytest.FixtureRequest,
+    kills: int,
+    least: int,
+) -> None:
+    options = embedded_arguments(flink_programs, tmp_path)
+    environment = python_environment(flink_programs.python, HERE)
+    bench = PostgresBench(tmp_path / "job", options, environment, postgres_url)
+    request.addfinalizer(bench.close)
+    bench.python = str(flink_programs.python)
+    bench.settings()
+    bench.put("0.jsonl", readings(1.5, seed=54))
+    begun, left = orphans(bench, kills, lambda mark: any("java" in line for line in marked(mark).values()))
+    assert (begun >= least, left) == (True, 0)
 
 
 def test_prism_ends_with_its_killed_parent_process_and_another_one_takes_the_job(bench: Bench) -> None:
@@ -155,58 +176,3 @@ def test_workers_within_the_command_are_reached_on_the_loopback_address_only(ben
     heard = listeners([job.process.pid])
     assert heard
     assert {address for address in heard if not loopback(address)} == set()
-
-
-@pytest.fixture
-def embedded(tmp_path: Path, flink_programs: FlinkPrograms, postgres_url: str) -> Iterator[EmbeddedBench]:
-    """An empty place for jobs that each bring a Flink; whatever was started in it is ended."""
-    made = EmbeddedBench(tmp_path / "job", flink_programs, postgres_url)
-    yield made
-    made.close()
-
-
-def flinks_left(bench: EmbeddedBench, kills: int) -> tuple[int, int]:
-    """Kill commands around the time at which their Flink begins: how many had one, and how many left something.
-
-    Of a job in a cluster nothing is started by the command but the job itself, which stays there by design.
-    """
-    seed = random.randrange(10**9)
-    sys.stdout.write(f"seed {seed}\n")
-    source = random.Random(seed)
-    bench.settings()
-    frame = readings(2.5, seed=54)
-    for day in range(2):
-        bench.put(f"{day}.jsonl", day_of(frame, day))
-    begun = left = 0
-    took = 0.0
-    for number in range(kills):
-        since = time.monotonic()
-        mark = bench.environment[MARK] = f"embedded-{number}-{seed}-"
-        job = bench.start()
-        if not number:
-            bench.until(lambda mark=mark: _java(mark), "Beam starts its job server")
-            took = time.monotonic() - since
-        else:
-            time.sleep(source.uniform(0.3, 2.0) * took)
-        assert job.process.poll() is None, job.err.read_text(encoding="utf-8")
-        begun += _java(mark)
-        kill_alone(job)
-        found = left_of(mark)
-        left += bool(found)
-        for pid, line in found.items():
-            sys.stdout.write(f"kill {number}: left {line}\n")
-            os.kill(pid, signal.SIGKILL)
-    return begun, left
-
-
-def _java(mark: str) -> bool:
-    return any("java" in line for line in marked(mark).values())
-
-
-@pytest.mark.parametrize(("kills", "least"), [(1, 1), pytest.param(50, 11, marks=pytest.mark.night)])
-def test_a_command_killed_alone_leaves_nothing_of_its_embedded_flink(
-    embedded: EmbeddedBench, kills: int, least: int
-) -> None:
-    begun, left = flinks_left(embedded, kills)
-    assert begun >= least
-    assert left == 0

@@ -110,22 +110,6 @@ def test_a_transaction_that_hangs_keeps_the_others_waiting_and_no_longer(postgre
         whole(store, held, {})
 
 
-def test_a_ledger_in_a_database_without_an_encoding_works(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = postgres_url.replace("postgresql+psycopg", "postgresql")
-    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
-    with psycopg.connect(plain, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE ascii_only ENCODING 'SQL_ASCII' TEMPLATE template0")
-    try:
-        with Store(postgres_url.replace("/quiltstream?", "/ascii_only?"), create=True) as store:
-            held = store.register(domain(), query("東京"))
-            published = seen(store.publish(held, drafts(held)))
-            assert store.summary("homes").queries[0].name == "東京"
-            assert seen(store.records("homes", "東京")) == published
-    finally:
-        with psycopg.connect(plain, autocommit=True) as connection:
-            connection.execute("DROP DATABASE ascii_only WITH (FORCE)")
-
-
 @pytest.fixture
 def role(postgres_url: str) -> Iterator[str]:
     """The name of a new role and of a new database, to which that role alone may not connect."""

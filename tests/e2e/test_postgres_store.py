@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from quiltstream.store import Store
 from quiltstream.store.errors import StoreAway, StoreConflict
@@ -69,42 +66,3 @@ def test_a_server_that_takes_writes_again_is_used_by_a_new_connection(postgres_u
                 assert len(store.publish(held, drafts(held))) == len(drafts(held))
         finally:
             connection.execute("DROP DATABASE failed_over WITH (FORCE)")
-
-
-def test_a_wrong_password_or_database_is_an_error_without_a_secret(
-    postgres_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    right = make_url(postgres_url)
-    assert right.password is not None
-    wrong = right.set(password="not-the-password").render_as_string(hide_password=False)  # noqa: S106 - a wrong one
-    nowhere = right.set(database="nowhere").render_as_string(hide_password=False)
-    with caplog.at_level(logging.DEBUG):
-        for url in (wrong, nowhere):
-            with Store(url, create=True) as store, pytest.raises(StoreConflict) as caught:
-                store.domains()
-            shown = f"{caught.value}{caught.value!r}{store!r}{store.address}"
-            assert right.password not in shown
-            assert "not-the-password" not in shown
-    assert right.password not in caplog.text
-    assert "not-the-password" not in caplog.text
-
-
-def test_the_password_is_read_from_the_environment_or_a_file_of_the_worker(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = make_url(postgres_url)
-    password = str(right.password)
-    (tmp_path / "password").write_text(f"{password}\n", encoding="utf-8")
-    monkeypatch.setenv("LEDGER_PASSWORD", password)
-    placeholder = right.set(password="${LEDGER_PASSWORD}")  # noqa: S106
-    by_file = right._replace(password=None).update_query_dict({"password_file": str(tmp_path / "password")})
-    for address in (placeholder, by_file):
-        with Store(address.render_as_string(hide_password=False), create=False) as store:
-            assert password not in store.address.url
-            with pytest.raises(StoreConflict):
-                store.domains()
-
-
-def test_a_backup_of_a_server_ledger_is_refused_in_favour_of_server_tools(postgres_url: str, tmp_path: Path) -> None:
-    with Store(postgres_url, create=True) as store, pytest.raises(ValueError, match="pg_dump"):
-        store.backup(tmp_path / "copy.db")

@@ -24,13 +24,12 @@ from quiltstream.store.errors import StoreConflict
 
 from ..examined import Tally, every
 from .flink import FlinkCluster
+from .flink_bench import FlinkBench, FlinkRunning, PostgresBench
 from .kafka_topics import as_it_comes
 from .live_bench import DAY, DAY_US, GROUPS, HOUR, NAMES, ORIGIN, SERIES, SLOT, Bench, Running, lines, readings, truth
 from .live_contract import begun_again
 from .postgres import PostgresServer
 from .prism import prism_arguments
-from .test_flink_cancel import RestBench, RestRunning
-from .test_live_postgres import PostgresBench
 from .test_live_restart import prisms_of
 from .test_orphans import MARK, kill_alone, left_of
 
@@ -94,7 +93,7 @@ class Play:
     def complained(self, job: Running) -> str:
         """What a job that ended complained of; where Flink has lost a part of it, the test may begin once more."""
         said = job.err.read_text(encoding="utf-8")
-        if LOST in said and isinstance(self.bench, RestBench):
+        if LOST in said and isinstance(self.bench, FlinkBench):
             self.bench.lost(said)
         return said
 
@@ -111,7 +110,7 @@ class Play:
     def running(self) -> None:
         """Wait until the job has begun, and remember what is on record."""
         self.until(lambda: "start" in {one["kind"] for one in self.job.said}, "the job has begun")
-        if isinstance(bench := self.bench, RestBench):
+        if isinstance(bench := self.bench, FlinkBench):
             self.until(lambda: self.submitted() and bench.set_up(), "its steps run")
         self.remember()
 
@@ -122,7 +121,7 @@ class Play:
 
     def submitted(self) -> set[str]:
         """The ids of the command's jobs in the cluster."""
-        assert isinstance(self.job, RestRunning)
+        assert isinstance(self.job, FlinkRunning)
         return {one["jid"] for one in self.job.submitted}
 
     # What is done
@@ -178,7 +177,7 @@ class Play:
     def kill_runner(self) -> None:
         """Kill Prism; or Flink's JobManager, which forgets its jobs, or its TaskManager."""
         self.running()
-        if not isinstance(self.bench, RestBench):
+        if not isinstance(self.bench, FlinkBench):
             before = prisms_of(self.job)
             for pid in before:
                 os.kill(pid, signal.SIGKILL)
@@ -243,15 +242,15 @@ def test_rows_after_random_actions_on_prism_equal_plain_counting(
 
 class TestFlink:
     @pytest.fixture
-    def bench(self, flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Iterator[RestBench]:
-        made = RestBench(tmp_path / "job", flink_cluster, postgres_url)
+    def bench(self, flink_cluster: FlinkCluster, postgres_url: str, tmp_path: Path) -> Iterator[FlinkBench]:
+        made = FlinkBench(tmp_path / "job", flink_cluster, postgres_url)
         yield made
         made.close()
 
     @pytest.mark.parametrize("night", range(2))
     @begun_again
     def test_rows_after_random_actions_on_flink_equal_plain_counting(
-        self, bench: RestBench, postgres_server: PostgresServer, tally: Tally, night: int
+        self, bench: FlinkBench, postgres_server: PostgresServer, tally: Tally, night: int
     ) -> None:
         del night
         played(bench, postgres_server, tally)

@@ -50,9 +50,3 @@ def test_a_released_row_requires_few_python_calls(least: int) -> None:
     more = calls_of(10_000, 1_000)
     rows = 950 * PIPELINE.WINDOWS
     assert more - least < 20 * rows, f"{(more - least) / rows:.1f} calls a row of {PIPELINE.STATES} bins"
-
-
-def test_one_command_runs_every_benchmark() -> None:
-    folder = Path(__file__).parents[2] / "benchmarks"
-    programs = {one.stem for one in folder.glob("[!_]*.py") if '__name__ == "__main__"' in one.read_text("utf-8")}
-    assert set(load(folder / "__main__.py").CALLS) == programs

@@ -46,7 +46,7 @@ def test_a_name_that_does_not_ship_is_refused_with_the_names_that_do(name: str) 
 def test_the_models_of_the_package_are_fitted_on_the_samples_of_the_package(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = load(repository / "benchmarks" / "shipped_models.py")
+    program = load(repository / "examples" / "shipped_models.py")
     monkeypatch.setattr(program, "shipped", lambda name: str(tmp_path / name))
     program.main()
     for name in SHIPPED:
