@@ -135,7 +135,7 @@ def test_prism_ends_with_its_killed_parent_process_and_another_one_takes_the_job
     job = bench.start(supervised=True)
     bench.wait_for(2)
     (prism,) = bench.until(lambda: prisms_of(job), "Prism runs")
-    (keeper,) = [pid for pid in descendants(job.process.pid) if prism in descendants(pid)]
+    *_, keeper = [pid for pid in descendants(job.process.pid) if prism in descendants(pid)]
     os.kill(keeper, signal.SIGKILL)
     bench.until(lambda: not alive(prism), "Prism ends with its keeper")
     for day in (3, 4):
