@@ -196,14 +196,11 @@ def job(load: Load, servers: str, topic: str, sink: str) -> float:
         histograms = PrivateHistograms(settings)
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
         pace = PollingPolicy(ORIGIN_MS * 1_000, poll_s=0.1, end_us=end, steps=steps)
-        out = settings.sink
-        if out is None or out.kafka is None:
-            sys.exit("the settings have lost their sink")
-        out_topic = topic_of(settings, out.kafka)
+        given: Any = (settings.source, settings.sink)
         pipeline = live_pipeline(PipelineOptions([]))
-        decoded = pipeline | "Read" >> Topics(settings).read(pace)
+        decoded = pipeline | "Read" >> Topics(settings, given[0].kafka).read(pace)
         published = decoded.readings | "Publish" >> histograms
-        _ = published.releases | "Sink" >> SendReleases(out_topic)
+        _ = published.releases | "Sink" >> SendReleases(topic_of(settings, given[1].kafka))
         result: Any = pipeline.run()
         result.wait_until_finish()
     if len(Clocks.released) < WINDOWS - 1:
