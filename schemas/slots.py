@@ -38,7 +38,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -252,6 +251,22 @@ class NoWholeWindowError(ArgumentError):
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of one length, numbered as those of a calendar are."""
+
+    anchor: int  # where number 0 begins
+    every: int  # slots in each
+
+    def number_of(self, slots: SlotsT) -> SlotsT:
+        """The number of the step that holds each slot."""
+        return (slots - self.anchor) // self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+
+    def start_of(self, number: SlotsT) -> SlotsT:
+        """The first slot of each step."""
+        return self.anchor + number * self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The published windows: ``[anchor + n * every, anchor + n * every + size)``, whole ones in ``[start, stop)``.
 
@@ -319,6 +334,11 @@ class Schedule:
         calendar.check_whole(begin, end - 1)
 
     @property
+    def steps(self) -> Calendar | Steps:
+        """Where each step begins, and which one a slot is in."""
+        return self.calendar or Steps(self.anchor, self.every)
+
+    @property
     def first(self) -> int:
         """Start of the first whole window.
 
@@ -327,9 +347,7 @@ class Schedule:
         """
         if self.start is None:
             raise ArgumentError("this schedule has no start yet; resolve it from the data or set windows.start")
-        if self.calendar is not None:
-            return self.calendar.stop_of(self.calendar.number_of(self.start - 1))
-        return self.anchor - (self.anchor - self.start) // self.every * self.every
+        return self.start_of(self.number_of(self.start - 1) + 1)
 
     @property
     def overlap(self) -> int:
@@ -348,27 +366,19 @@ class Schedule:
 
     def ended_by(self, slot: int) -> int:
         """How many windows end by a slot, whatever the last one is."""
-        if self.calendar is not None:
-            return max(0, self.calendar.number_of(slot) - self.calendar.number_of(self.first))
-        return max(0, (slot - self.size - self.first) // self.every + 1)
+        return max(0, self.number_of(slot) - self.overlap + 1 - self.number_of(self.first))
 
     def number_of(self, slots: SlotsT) -> SlotsT:
         """The number of the step that each slot is in; the same in every schedule of these windows."""
-        if self.calendar is not None:
-            return self.calendar.number_of(slots)
-        return (slots - self.anchor) // self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+        return self.steps.number_of(slots)
 
     def start_of(self, number: SlotsT) -> SlotsT:
         """The first slot of each step, and of the window that begins with it."""
-        if self.calendar is not None:
-            return self.calendar.start_of(number)
-        return self.anchor + number * self.every  # pyright: ignore[reportReturnType] - numpy's stubs
+        return self.steps.start_of(number)
 
     def over_at(self, number: SlotsT) -> SlotsT:
         """The slot at which the last window over each step ends: where the window ends that begins with it."""
-        if self.calendar is not None:
-            return self.calendar.stop_of(number)
-        return self.start_of(number) + self.size  # pyright: ignore[reportReturnType] - numpy's stubs
+        return self.start_of(number + self.overlap)  # pyright: ignore[reportReturnType] - numpy's stubs
 
     def step(self, number: int) -> Window:
         """The slots of a step."""
@@ -376,66 +386,48 @@ class Schedule:
 
     def window_at(self, start: int) -> Window:
         """The window that starts at a slot."""
-        if self.calendar is not None:
-            return Window(start, self.calendar.stop_of(self.calendar.number_of(start)))
-        return Window(start, start + self.size)
+        return Window(start, self.over_at(self.number_of(start)))
 
     def start_after(self, start: int) -> int:
         """Where the window behind the one starts that starts at a slot."""
-        return start + self.every if self.calendar is None else self.window_at(start).stop
+        return self.start_of(self.number_of(start) + 1)
 
     def first_from(self, slot: int) -> int:
         """Where the first window starts that starts at a slot or later, wherever the schedule stops."""
-        if slot <= self.first:
-            return self.first
-        if self.calendar is not None:
-            return self.calendar.stop_of(self.calendar.number_of(slot - 1))
-        return self.first - (self.first - slot) // self.every * self.every
+        return max(self.first, self.start_of(self.number_of(slot - 1) + 1))
 
     def start_before(self, stop: int) -> int:
         """Where the window starts that ends at a slot."""
-        if self.calendar is not None:
-            return self.calendar.start_of(self.calendar.number_of(stop - 1))
-        return stop - self.size
+        return self.start_of(self.number_of(stop - 1) - self.overlap + 1)
 
     def start_behind(self, stop: int) -> int:
         """Where the window behind the one starts that ends at a slot."""
-        return stop if self.calendar is not None else stop - self.size + self.every
+        return self.start_after(self.start_before(stop))
 
     def is_end(self, slot: int) -> bool:
         """Whether a window ends at a slot, wherever the schedule stops."""
-        if self.calendar is not None:
-            return slot > self.first and self.start_of(self.number_of(slot)) == slot
-        return (slot - self.first - self.size) % self.every == 0 and slot >= self.first + self.size
+        return self.ended_by(slot) > 0 and self.start_of(self.number_of(slot)) == slot
 
     def starts_ended(self, begin: int, end: int) -> Sequence[int]:
         """Starts of the windows from number ``begin`` up to ``end``, counted from 0 at the first one."""
+        first = self.number_of(self.first)
         if self.calendar is None:
-            return range(self.first + begin * self.every, self.first + end * self.every, self.every)
-        number = self.calendar.number_of(self.first)
-        return self.calendar.start_of(np.arange(number + begin, number + end, dtype=np.int64)).tolist()
+            return range(self.start_of(first + begin), self.start_of(first + end), self.every)
+        return self.calendar.start_of(np.arange(first + begin, first + end, dtype=np.int64)).tolist()
 
     def windows(self) -> Iterator[Window]:
         """Every window in order of time; endless without a stop."""
-        if self.calendar is not None:
-            last = self.ended_by(self.calendar.end) if self.stop is None else len(self)
-            starts = self.starts_ended(0, last + 1)
-            yield from (Window(start, stop) for start, stop in pairwise(starts))
-            return
-        start = self.first
-        while self.stop is None or start + self.size <= self.stop:
-            yield Window(start, start + self.size)
-            start += self.every
+        stop = self.stop if self.calendar is None or self.stop is not None else self.calendar.end
+        window = self.window_at(self.first)
+        while stop is None or (window.stop <= stop and len(window)):
+            yield window
+            window = self.window_at(self.start_after(window.start))
 
     def contains(self, window: Window) -> bool:
         """Whether a window is one of the schedule's."""
-        if self.calendar is not None:
-            whole = self.start_of(self.number_of(window.start)) == window.start < window.stop <= self.calendar.end
-            fits = whole and self.window_at(window.start) == window
-        else:
-            fits = len(window) == self.size and (window.start - self.anchor) % self.every == 0
         return (
-            fits
+            self.start_of(self.number_of(window.start)) == window.start < window.stop
+            and self.window_at(window.start) == window
             and (self.start is None or window.start >= self.start)
             and (self.stop is None or window.stop <= self.stop)
         )
@@ -443,10 +435,7 @@ class Schedule:
     @property
     def covered(self) -> Window:
         """The slots that some window of a bounded schedule covers."""
-        if self.calendar is not None:
-            number = self.calendar.number_of(self.first)
-            return Window(self.first, self.calendar.start_of(number + len(self)))
-        return Window(self.first, self.first + (len(self) - 1) * self.every + self.size)
+        return Window(self.first, self.over_at(self.number_of(self.first) + len(self) - 1))
 
     @property
     def end(self) -> int | None:
