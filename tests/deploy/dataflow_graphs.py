@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from apache_beam.runners.pipeline_context import PipelineContext
 
 from quiltstream.pipelines.live import job as launch
 from quiltstream.schemas.settings.job import read_settings
-from quiltstream.transforms.aggregate.cells import Cells
-from quiltstream.transforms.aggregate.collect import Collected
-from quiltstream.transforms.aggregate.encode import CellBlock
-from quiltstream.transforms.aggregate.release import Tally
-from quiltstream.transforms.completeness import WindowEnd
-from quiltstream.transforms.sources.progress import Activity, PartitionState
 
 READINGS = {"each": "payload", "series": "meter", "time": "ts", "time_unit": "ms", "value": "kwh"}
 
@@ -136,9 +129,3 @@ def _coder(components: Any, coder_id: str) -> str:
     made = Coder.from_runner_api(coder, PipelineContext(components))
     name = f"{type(made).__module__}.{type(made).__qualname__}"
     return f"{name}({inner})" if inner else name
-
-
-def kept_values() -> list[str]:
-    """The classes whose pickles are in a runner's hands while a job is updated, with their fields."""
-    kept = (CellBlock, WindowEnd, Collected, Cells, Tally, PartitionState, Activity)
-    return sorted(f"kept {one.__module__}.{one.__qualname__} {' '.join(f.name for f in fields(one))}" for one in kept)

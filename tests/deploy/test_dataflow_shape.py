@@ -20,7 +20,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from .dataflow_graphs import DRY, PORTABLE, SOURCES, graph, kept_values, no_cluster, shape_of
+from .dataflow_graphs import DRY, PORTABLE, SOURCES, graph, no_cluster, shape_of
 
 SHAPES = Path(__file__).parent / "shapes"
 
@@ -57,12 +57,6 @@ def test_steps_and_coders_are_those_that_running_jobs_have(
     found = shape_of(graph(tmp_path, brokers, PORTABLE, **changes))
     print("\n".join(found))  # noqa: T201 - to be copied
     assert found == lines_of(kind)
-
-
-def test_runner_state_types_keep_their_recorded_fields() -> None:
-    found = kept_values()
-    print("\n".join(found))  # noqa: T201 - to be copied
-    assert found == (SHAPES / "kept.txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -208,52 +207,6 @@ def test_only_the_gateway_may_read_meter_topics(broker: tuple[Path, int]) -> Non
         client.close()
     assert clients["gateway"].got == [("meters/m1/readings", b"{}")]
     assert clients["m1"].got == clients["m2"].got == []
-
-
-def refused(user: str, folder: Path, port: int) -> bool:
-    """Whether the broker refuses a user the password that it would have."""
-    mqtt: Any = pytest.importorskip("paho.mqtt.client")
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, user, protocol=mqtt.MQTTv5)
-    client.tls_set(str(folder / "mqtt-ca.pem"))
-    client.username_pw_set(user, f"word-of-{user}")
-    codes: list[str] = []
-    client.on_connect = lambda _client, _data, _flags, code, _properties: codes.append(str(code))
-    client.connect("localhost", port)
-    client.loop_start()
-    wait(lambda: bool(codes))
-    client.disconnect()
-    client.loop_stop()
-    return codes[0] == "Not authorized"
-
-
-@pytest.mark.night
-def test_a_meter_added_later_can_sign_in_after_the_broker_reloads_its_files(
-    broker: tuple[Path, int], tmp_path: Path, tool: Callable[[str], str]
-) -> None:
-    """With the guide's signal. The file stays the same one: a container has that one, whatever lies there later."""
-    folder, port = broker
-    (call,) = (call for call in calls("operate-with-compose", "docker") if "kill" in call)
-    assert call[-1] == "mosquitto"
-    told = signal.Signals[f"SIG{call[call.index('--signal') + 1]}"]
-    (added,) = {call[-1] for call in calls("operate-with-compose", "docker") if "mosquitto_passwd" in call} - {
-        "m1",
-        "$(cat secrets/mqtt-gateway-password)",
-    }
-    before = Client("gateway", folder, port)
-    before.subscribe("meters/+/readings")
-    file = folder / "passwords"
-    inode = file.stat().st_ino
-    run([tool("mosquitto_passwd"), "-b", str(file), added, f"word-of-{added}"])
-    assert file.stat().st_ino == inode
-    assert refused(added, folder, port)
-    os.kill(int(text(tmp_path / "pid")), told)
-    wait(lambda: not refused(added, folder, port))
-    later = Client(added, folder, port)
-    assert later.publish(f"meters/{added}/readings") == "Success"
-    # who was there stays: a client that had to come anew would have no subscription
-    wait(lambda: bool(before.got))
-    for client in (before, later):
-        client.close()
 
 
 @pytest.mark.night

@@ -46,19 +46,6 @@ def test_rows_that_another_program_wrote_anew_are_all_read(tmp_path: Path) -> No
             assert read_releases(tmp_path / "rows").equals(whole)
 
 
-def test_a_row_of_a_count_has_its_bin_band_and_provenance() -> None:
-    found = tidy(make_batch()).to_pylist()
-    assert [(row["bin_low"], row["bin_high"]) for row in found[:3]] == [(None, 250), (250, 500), (500, None)]
-    assert [(row["low_95"], row["count"], row["high_95"]) for row in found[:2]] == [(-189, 1, 191), (-192, -2, 188)]
-    assert [row["total"] for row in found] == [2, 2, 2, 15, 15, 15]
-    one = {name: found[0][name] for name in ("noise_law", "scale_exact", "mechanism", "model_id", "model_provenance")}
-    assert one == {
-        "noise_law": "discrete-laplace-zero-sum", "scale_exact": "127/2", "mechanism": "mqm-approx", "model_id": "abc",
-        "model_provenance": "by hand",
-    }  # fmt: skip
-    assert len({row["release_id"] for row in found}) == 2
-
-
 def test_classes_of_slots_have_separate_totals() -> None:
     found = tidy(make_classed()).to_pylist()
     for row in found:

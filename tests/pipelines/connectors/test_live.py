@@ -77,31 +77,6 @@ def test_a_dry_run_imports_no_beam_and_help_nothing_of_the_mathematics(tmp_path:
     assert among(modules, ("numpy", "scipy")) == []
 
 
-@pytest.mark.night
-def test_a_kafka_job_imports_no_pub_sub(tmp_path: Path) -> None:
-    topic = {"servers": "127.0.0.1:1", "topic": "meters"}
-    one = job(
-        tmp_path,
-        source={"kafka": topic},
-        windows=WINDOWS,
-        readings={"each": "payload", "series": "message.key", "time": "ts", "value": "kwh", "unit": "kWh"},
-        sink={"kafka": topic | {"topic": "out"}},
-        memory="memory.json",
-        group_by=None,
-    )
-    modules = imported(
-        "from pathlib import Path\n"
-        "import quiltstream.pipelines.live.command\n"
-        "from quiltstream.pipelines.connectors.live import live_sinks, live_source\n"
-        "from quiltstream.schemas.settings.job import read_settings\n"
-        f"settings = read_settings(Path({str(one.settings)!r}))\n"
-        "live_source(settings), live_sinks(settings)",
-        tmp_path,
-    )
-    assert "quiltstream.transforms.kafka.source" in modules
-    assert among(modules, (*PUBSUB, "quiltstream.pipelines.gateway", "paho", "google.pubsub")) == []
-
-
 def test_every_source_and_sink_of_the_settings_has_a_connector() -> None:
     fields = {*FileSource.model_fields, *FileSink.model_fields}
     assert fields - {"delimiter", "encoding", "names", "skip"} == set(CONNECTORS)

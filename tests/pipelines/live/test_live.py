@@ -7,9 +7,7 @@ runners behave is tested on them (``tests/e2e/live_contract.py``).
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +15,7 @@ from quiltstream.pipelines.commands.run import summary_of
 from quiltstream.pipelines.live import command, job
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
-from quiltstream.store.address import StoreAddress, forget
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.memory import Memory
 
 from ..jobs import HOMES, readings, write_csv
 from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published, run, true_counts
@@ -67,35 +63,6 @@ def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(t
 
 @pytest.mark.night
 @pytest.mark.usefixtures("ending")
-def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command was killed with its last rows in the sink, whose consumer collects them."""
-    one, older, begin = made(tmp_path), tmp_path / "older.db", Memory.begin
-
-    def copied(memory: Memory, store: Store, *given: Any, **more: Any) -> None:
-        begin(memory, store, *given, **more)
-        store.backup(older)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Memory, "begin", copied)
-        assert run(one).code == 0
-    collected = files(one)
-    assert len(collected) == 10
-    for path in (*(tmp_path / "releases").iterdir(), *tmp_path.glob("ledger.db*")):
-        path.unlink()
-    shutil.copy(older, one.ledger)
-    forget(StoreAddress(f"sqlite:///{one.ledger}"))  # this process stands for two
-    for _ in range(2):  # a supervisor begins the command again
-        run(one).ended(4, "older copy or a restored backup")
-        assert files(one) == {}
-    assert run(one, "--history-lost").code == 0
-    assert files(one).keys() == collected.keys()
-    assert run(one).code == 0
-
-
-@pytest.mark.night
-@pytest.mark.usefixtures("ending")
 @pytest.mark.parametrize("lost", [0, 4])
 def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: Path, lost: int) -> None:
     one = made(tmp_path)
@@ -107,12 +74,6 @@ def test_an_unrecorded_file_is_found_even_if_another_file_is_missing(tmp_path: P
         path.unlink()
     (tmp_path / "releases" / stranger.name).write_bytes(stranger.read_bytes())
     run(one).ended(4, "sink: it holds 1 of 1 release that are not on record")
-
-
-@pytest.mark.night
-@pytest.mark.usefixtures("ending")
-def test_a_budget_that_refuses_windows_exits_with_three_for_its_query_alone(tmp_path: Path) -> None:
-    run(made(tmp_path, privacy={"epsilon": 1.0, "budget": 0.5})).ended(3, "refused")
 
 
 @pytest.mark.night

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +15,6 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job
-from quiltstream.privacy.accounting.ledger import Ledger
-from quiltstream.privacy.models.classes import MixingBounds
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store
 
@@ -57,19 +54,6 @@ def stopped(one: Job, code: int) -> Done:
 # Rosters
 
 
-@pytest.mark.night
-def test_silent_series_of_the_roster_have_rows_and_unknown_series_have_none(tmp_path: Path) -> None:
-    one = made(tmp_path, group_by=None, roster={"file": "roster.csv"})
-    with (tmp_path / "roster.csv").open("a", encoding="utf-8") as file:
-        file.write("ghost,north\n")
-    write_csv(tmp_path / "inbox" / "1.csv", [("stranger", "2024-03-02T00:00:00+00:00", 1.0)])
-    done = run(one).ended(0)
-    with Store(f"sqlite:///{one.ledger}", create=True) as store:
-        found = Counter(key for batch in store.releases("streets", "daily") for key in batch["key"].to_pylist())
-    assert found == dict.fromkeys([*HOMES, "ghost"], 5)
-    assert done.said("left out 1 (not in the roster)")
-
-
 def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Path) -> None:
     one = made(tmp_path)
     (tmp_path / "roster.csv").write_text("meter,street\nm1,north\n", encoding="utf-8")
@@ -80,24 +64,6 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 
 
 # Lateness
-
-
-@pytest.mark.night
-def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path) -> None:
-    """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
-    first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
-    change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
-    assert run(first).code == 0
-    change(first, query="earlier", windows=WINDOWS | {"lateness": "30d"}, sink={"parquet": "earlier"})
-    run(first).ended(0)
-    with Store(f"sqlite:///{first.ledger}", create=True) as store:
-        entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
-        loss = store.summary("streets").loss
-    assert [entry.query for entry in entries] == ["later"] * 5 + ["earlier"] * 5
-    truth = Ledger(MixingBounds(0.05, 0.3))
-    for entry in sorted(entries, key=lambda entry: entry.window_start):
-        truth.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
-    assert loss == truth.loss
 
 
 # The ledger
@@ -136,17 +102,9 @@ BELIEF = "an account rests on one belief: set the model back"
 @pytest.mark.parametrize(
     ("changes", "said", "advice"),
     [
-        ({"model": {"pi_min": 0.05, "gap": 0.2}}, "model.gap is 0.2, but on record it is 0.3", BELIEF),
-        ({"slots": {"interval": "15min", "origin": "2024-03-01"}}, "slots.interval is '15min', but", DOMAIN),
-        ({"states": {"edges": [250, 500, 1000], "unit": "W"}}, "states.edges is [250.0, 500.0, 1000.0], but", DOMAIN),
         (
             {"slots": {"interval": "30min", "origin": "2024-03-01T00:30:00"}},
             "slots.origin is '2024-03-01T00:30:00Z', but",
-            DOMAIN,
-        ),
-        (
-            {"slots": {"interval": "30min", "origin": "2024-03-01", "timezone": "Europe/Berlin"}},
-            "slots.timezone is 'Europe/Berlin', but on record it is 'UTC'",
             DOMAIN,
         ),
         ({"missing": "state"}, "missing is 'state', but on record it is 'public'", DOMAIN),
@@ -156,17 +114,6 @@ BELIEF = "an account rests on one belief: set the model back"
             "readings.scale is 1000.0, but on record it is 2000.0",
             DOMAIN,
         ),
-        ({"privacy": {"epsilon": 0.5, "budget": 1.0}}, "privacy.epsilon is 0.5, but on record it is 1.0", QUERY),
-        (
-            {"privacy": {"epsilon": 1.0, "budget": 1.0, "mechanism": "entry-dp"}},
-            "privacy.mechanism is 'entry-dp', but on record it is 'mqm-approx'",
-            QUERY,
-        ),
-        (
-            {"group_by": None, "roster": {"file": "roster.csv"}},
-            "group_by is left out, but on record it is a column",
-            QUERY,
-        ),
         (
             {"privacy": {"epsilon": 1.0, "budget": 1.0, "guarantee": "window"}},
             "privacy.guarantee is 'window', but on record it is 'stream'",
@@ -174,18 +121,7 @@ BELIEF = "an account rests on one belief: set the model back"
         ),
         ({"privacy": {"epsilon": 1.0, "budget": 2.0}}, "budget is 2.0, but on record it is 1.0", "ledger budget"),
         ({"by": "hour"}, "by is 'hour', but on record it is left out", QUERY),
-        ({"windows": WINDOWS | {"size": "12h"}}, "windows.size is '12h', but on record it is '1d'", QUERY),
-        ({"windows": WINDOWS | {"every": "12h"}}, "windows.every is '12h', but on record it is '1d'", QUERY),
-        (
-            {"windows": WINDOWS | {"start": "2024-03-02"}},
-            "windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'",
-            QUERY,
-        ),
-        (
-            {"windows": WINDOWS | {"stop": "2024-03-05"}},
-            "windows.stop is '2024-03-05T00:00:00Z', but on record it is '2024-03-06T00:00:00Z'",
-            QUERY,
-        ),
+        ({"model": {"pi_min": 0.05, "gap": 0.2}}, "model.gap is 0.2, but on record it is 0.3", BELIEF),
     ],
     ids=lambda case: "-".join(case) if isinstance(case, dict) else "",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from quiltstream.transforms.common.batches import (
 )
 
 from ..jobs import HOMES, Job, readings, write_csv
-from ..live_jobs import made, run
+from ..live_jobs import made
 
 pytestmark = pytest.mark.usefixtures("ending")
 
@@ -70,21 +69,3 @@ def test_every_metric_holds_only_public_quantities(tmp_path: Path) -> None:
     assert (loss.min, loss.max, loss.count) == (min(losses), max(losses), 2 * len(charged))
     assert set(found["distributions"]) == {"watermark-behind-ms"}
     assert all(not metrics for kind, metrics in found.items() if kind not in ("counters", "distributions"))
-
-
-@pytest.mark.night
-def test_the_summary_of_a_live_run_shows_the_counters(tmp_path: Path) -> None:
-    one = made(tmp_path)
-    told = json.loads(run(one, "--json").out.splitlines()[-1])["operator_only"]
-    assert told == {
-        "readings": 5 * 48 * len(HOMES),
-        "duplicates": 0,
-        "outside_schedule": 48 * len(HOMES),
-        "rejected": {},
-        "values_told_by_totals": 0,
-        "readings_on_record": 0,
-        "windows_released": 5,
-        "windows_refused": 0,
-        "rows_already_on_record": 0,
-        "blocks_incomplete": 0,
-    }
