@@ -2,7 +2,7 @@
 
 Plain frozen types with the Arrow and Avro forms that cross a boundary; they import no other portion.
 
-``slots``, ``calendars``, ``states``, ``readings``, ``roster``
+``slots``, ``calendars``, ``clock``, ``states``, ``readings``, ``roster``
     public time and windows, also those of a calendar, the bins of a value, readings and rejects, which series exist
 ``model_file``
     the model file: a belief with its provenance

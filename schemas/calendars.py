@@ -25,14 +25,12 @@ from datetime import date
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
-from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 
+from .clock import Ints, offsets_between
 from .errors import ArgumentError
 
-Ints = npt.NDArray[np.int64]
 SlotsT = TypeVar("SlotsT", int, Ints)
 
 Unit = Literal["day", "week", "month"]
@@ -255,30 +253,12 @@ def shifts_of(timezone: str) -> Shifts:
     A day begins when the clock shows its midnight for the first time. Where the clock skips midnight, it begins at the
     change.
     """
-    zone = ZoneInfo(timezone)
-    found: list[tuple[int, int]] = []
-    for day in range((date(LAST_YEAR + 1, 1, 2) - date(1970, 1, 1)).days):
-        midnight = dt.datetime(1970, 1, 1) + dt.timedelta(days=day)  # noqa: DTZ001 - a wall clock
-        shift = _seconds(midnight.replace(tzinfo=zone))
-        if _seconds(midnight.replace(tzinfo=zone, fold=1)) > shift:
-            # of two offsets of one midnight the second is larger only where the clock skips it
-            shift = day * _DAY_S - _change(zone, day)
-        if not found or found[-1][1] != shift:
-            found.append((day, shift))
-    return tuple(found)
-
-
-def _seconds(stamp: dt.datetime) -> int:
-    offset = stamp.utcoffset()
-    return 0 if offset is None else round(offset.total_seconds())
-
-
-def _change(zone: ZoneInfo, day: int) -> int:
-    """When the clock skips a midnight, seconds since 1970: the first second at which it shows that day, or more."""
-    shown = date(1970, 1, 1) + dt.timedelta(days=day)
-    low, high = (day - 2) * _DAY_S, (day + 2) * _DAY_S
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_there = (_EPOCH + dt.timedelta(seconds=middle)).astimezone(zone).date() >= shown
-        low, high = (low, middle) if is_there else (middle, high)
-    return high
+    changes_us, offsets_us = offsets_between(timezone, FIRST_YEAR - 1, LAST_YEAR + 1)
+    midnights = np.arange((date(LAST_YEAR + 1, 1, 2) - date(1970, 1, 1)).days) * (_DAY_S * _US)
+    # what the clock has shown at the end of each span between two changes; the last one has none
+    shown = np.maximum.accumulate(changes_us + offsets_us[:-1])
+    span = np.searchsorted(shown, midnights, side="right")
+    begins = np.maximum(np.append(midnights[0] - _WEEK * _DAY_S * _US, changes_us)[span], midnights - offsets_us[span])
+    shifts = (midnights - begins) // _US
+    days = np.flatnonzero(np.diff(shifts, prepend=shifts[0] - 1))
+    return tuple(zip(days.tolist(), shifts[days].tolist(), strict=True))

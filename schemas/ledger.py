@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -83,10 +84,21 @@ _ARROW: dict[str, pa.DataType] = {
     "float": pa.float64(),
     "bool": pa.bool_(),
     "Decision": pa.utf8(),
+    "tuple[str, ...]": pa.list_(pa.utf8()),
+    "tuple[int, ...]": pa.list_(pa.int64()),
+    "tuple[float, ...]": pa.list_(pa.float64()),
 }
 
+
+def rows_of_class(kind: type[Any], special: Mapping[str, pa.DataType], metadata: dict[str, str]) -> pa.Schema:
+    """The Arrow form of a dataclass: a column a field, which may be null where the field may be ``None``."""
+    columns = [
+        pa.field(one.name, special.get(one.name) or _ARROW[text.removesuffix(" | None")], text.endswith(" | None"))
+        for one in fields(kind)
+        for text in (str(one.type),)
+    ]
+    return pa.schema(columns, metadata=metadata)
+
+
 #: The Arrow form: one row an entry.
-LEDGER_SCHEMA = pa.schema(
-    [pa.field(f.name, _ARROW[str(f.type)], nullable=False) for f in fields(LedgerEntry)],
-    metadata={"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"},
-)
+LEDGER_SCHEMA = rows_of_class(LedgerEntry, {}, {"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"})

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from .digests import canonical_json
 from .errors import ArgumentError
+from .ledger import rows_of_class
 from .noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from .slots import time_zone
 from .states import StateSpace
@@ -31,52 +32,6 @@ RELEASE_VERSION = "1"
 #: window before they were read.
 COMPLETENESS = LIVE, REPLAYED, SILENT, UNAVAILABLE = "live", "replayed", "silent", "unavailable"
 
-_QUILT = pa.struct([pa.field("left", pa.int64()), pa.field("right", pa.int64())])
-_STAMP = pa.timestamp("us", tz="UTC")
-
-#: One row a release; ``docs/releases.md`` explains each column.
-RELEASE_SCHEMA = pa.schema(
-    [
-        pa.field("release_id", pa.utf8(), nullable=False),
-        pa.field("domain", pa.utf8(), nullable=False),
-        pa.field("query", pa.utf8(), nullable=False),
-        pa.field("query_digest", pa.utf8(), nullable=False),
-        pa.field("key_kind", pa.utf8(), nullable=False),
-        pa.field("key", pa.utf8(), nullable=False),
-        pa.field("window_start", _STAMP, nullable=False),
-        pa.field("window_stop", _STAMP, nullable=False),
-        pa.field("window", pa.utf8(), nullable=False),
-        pa.field("timezone", pa.utf8(), nullable=False),
-        pa.field("slots", pa.int64(), nullable=False),
-        pa.field("members", pa.int64(), nullable=False),
-        pa.field("edges", pa.list_(pa.float64())),
-        pa.field("unit", pa.utf8(), nullable=False),
-        pa.field("missing", pa.utf8(), nullable=False),
-        pa.field("counts", pa.list_(pa.int64()), nullable=False),
-        pa.field("total", pa.int64()),
-        pa.field("estimate", pa.list_(pa.float64())),
-        pa.field("scale", pa.float64(), nullable=False),
-        pa.field("scale_exact", pa.utf8(), nullable=False),
-        pa.field("half_width_95", pa.int64(), nullable=False),
-        pa.field("epsilon_dp", pa.float64(), nullable=False),
-        pa.field("loss_before", pa.float64(), nullable=False),
-        pa.field("loss_after", pa.float64(), nullable=False),
-        pa.field("guarantee", pa.utf8(), nullable=False),
-        pa.field("mechanism", pa.utf8(), nullable=False),
-        pa.field("quilt", _QUILT, nullable=False),
-        pa.field("model_id", pa.utf8(), nullable=False),
-        pa.field("model_provenance", pa.utf8(), nullable=False),
-        pa.field("given_model", pa.bool_(), nullable=False),
-        pa.field("completeness", pa.utf8(), nullable=False),
-        pa.field("noise_law", pa.utf8(), nullable=False),
-        pa.field("by", pa.list_(pa.utf8())),
-        pa.field("classes", pa.list_(pa.utf8())),
-        pa.field("class_slots", pa.list_(pa.int64())),
-        pa.field("labels", pa.list_(pa.utf8())),
-    ],
-    metadata={"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
-)
-
 
 def least_complete(one: str, other: str) -> str:
     """Which of two parts of a window was read less completely.
@@ -85,34 +40,6 @@ def least_complete(one: str, other: str) -> str:
     ('replayed', 'silent', 'unavailable')
     """
     return max(one, other, key=COMPLETENESS.index)
-
-
-def _avro_type(kind: pa.DataType) -> Any:
-    if pa.types.is_list(kind):
-        return {"type": "array", "items": _avro_type(kind.value_type)}
-    if pa.types.is_timestamp(kind):
-        return {"type": "long", "logicalType": "timestamp-micros"}
-    if pa.types.is_struct(kind):
-        return {
-            "type": "record",
-            "name": "Quilt",
-            "fields": [{"name": f.name, "type": ["null", _avro_type(f.type)], "default": None} for f in kind],
-        }
-    return {pa.utf8(): "string", pa.int64(): "long", pa.float64(): "double", pa.bool_(): "boolean"}[kind]
-
-
-#: The Avro form of the same columns.
-RELEASE_AVRO: dict[str, Any] = {
-    "type": "record",
-    "name": "Release",
-    "namespace": f"quiltstream.v{RELEASE_VERSION}",
-    "fields": [
-        {"name": f.name, "type": ["null", _avro_type(f.type)], "default": None}
-        if f.nullable
-        else {"name": f.name, "type": _avro_type(f.type)}
-        for f in RELEASE_SCHEMA
-    ],
-}
 
 
 #: Columns of rows by classes of slots, or of categories.
@@ -226,6 +153,48 @@ class Release:
         known |= {name: tuple(known[name]) for name in _LISTS if known[name] is not None}
         known["quilt"] = (known["quilt"]["left"], known["quilt"]["right"])
         return cls(**known)
+
+
+_STAMP = pa.timestamp("us", tz="UTC")
+
+#: One row a release; ``docs/releases.md`` explains each column.
+RELEASE_SCHEMA = rows_of_class(
+    Release,
+    {
+        "window_start": _STAMP,
+        "window_stop": _STAMP,
+        "quilt": pa.struct([pa.field("left", pa.int64()), pa.field("right", pa.int64())]),
+    },
+    {"quiltstream.schema": "release", "quiltstream.version": RELEASE_VERSION},
+)
+
+
+def _avro_type(kind: pa.DataType) -> Any:
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _avro_type(kind.value_type)}
+    if pa.types.is_timestamp(kind):
+        return {"type": "long", "logicalType": "timestamp-micros"}
+    if pa.types.is_struct(kind):
+        return {
+            "type": "record",
+            "name": "Quilt",
+            "fields": [{"name": f.name, "type": ["null", _avro_type(f.type)], "default": None} for f in kind],
+        }
+    return {pa.utf8(): "string", pa.int64(): "long", pa.float64(): "double", pa.bool_(): "boolean"}[kind]
+
+
+#: The Avro form of the same columns.
+RELEASE_AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Release",
+    "namespace": f"quiltstream.v{RELEASE_VERSION}",
+    "fields": [
+        {"name": f.name, "type": ["null", _avro_type(f.type)], "default": None}
+        if f.nullable
+        else {"name": f.name, "type": _avro_type(f.type)}
+        for f in RELEASE_SCHEMA
+    ],
+}
 
 
 #: Columns that say whose counts these are.
