@@ -246,6 +246,8 @@ def test_a_word_means_what_its_definition_says_in_any_order_and_files(tmp_path: 
         ({"register": "net", "length": "5min"}, {}, {}, "readings.register"),
         ({"register": "net"}, {"of": "mean"}, {}, "readings.register"),
         ({"fill": "before"}, {}, {}, "readings.fill leaves no cell"),
+        ({"absent": 0}, {}, {}, r"readings\.absent"),
+        ({"absent": 0}, {}, {"missing": {"break": "2h"}}, r"readings\.absent"),
         ({"length": "5min"}, {"of": "sum"}, {"states": {"categories": ["a", "b"]}}, "categories"),
     ],
 )
@@ -261,3 +263,6 @@ def test_words_that_do_not_fit_are_refused_by_name(
     }
     with pytest.raises(SettingsError, match=named):
         Settings.parse(whole | more)
+    # what counts leaves no cell without a value beside an absent one
+    net = {"readings": READINGS | {"absent": 0, "register": "net"}, "slots": {"interval": "30min"}, "missing": "public"}
+    assert Settings.parse(whole | {"states": {"edges": [1, 2]}} | net).space.gap_state == 0

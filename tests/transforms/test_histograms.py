@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import random
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import apache_beam as beam
 import polars as pl
@@ -11,8 +15,7 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from quiltstream.pipelines.data import path as shipped
-from quiltstream.privacy import MarkovChain
+from quiltstream.privacy import LaplaceHistogram, Ledger, MarkovChain, belief_from_dict
 from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.readings import GROUPED_READING_SCHEMA, READING_SCHEMA
 from quiltstream.schemas.releases import Release, releases_from_batch
@@ -27,9 +30,7 @@ from quiltstream.transforms import PrivateHistograms, ReadingsError, make_plan
 from quiltstream.transforms.aggregate import encode
 from quiltstream.transforms.checks import check_hosts
 
-from ..depth import some
 from .sources.feed import feed
-from .truth import cells, histograms
 
 DAY = 48
 EDGES = [250.0, 500.0, 1000.0, 2000.0]
@@ -99,123 +100,217 @@ def read(path: Path) -> list[Release]:
         return releases_from_batch(pa.ipc.open_file(file).read_all())
 
 
-def by_window(releases: list[Release], interval_us: int = 1_800_000_000) -> dict[tuple[int, str], list[int]]:
-    return {((r.window_start - ORIGIN) // interval_us, r.key): list(r.counts) for r in releases}
+HALF = 1_800_000_000
+LONDON = ZoneInfo("Europe/London")
+START = 1_381_708_800_000_000  # 2013-10-14T00:00Z
+SERIES = ["a", "b", "c", "d", "e"]
+GROUPS = {name: "north" if name < "c" else "south" for name in SERIES}
+PAIRS = [*GROUPS.items(), ("e", "north")]
+WORDS = {"series": "household", "time": "ts", "value": "w"}
+
+#: The Sunday on which London's clock goes back, 2013-10-27, is in the second week.
+WEEKS = {"size": "7d", "start": "2013-10-14T00:00Z", "stop": "2013-11-04T00:00Z"}
+DAYS = {"size": "1d", "start": "2013-10-26T00:00Z", "stop": "2013-10-30T00:00Z"}
+SLIDING = {"size": "2d", "every": "12h", "start": "2013-10-25T06:00Z", "stop": "2013-10-30T00:00Z"}
+LOCAL = {"size": "day", "start": "2013-10-20", "stop": "2013-10-31"}
+BY: dict[tuple[str, ...], Callable[[dt.datetime], str]] = {
+    (): lambda _: "",
+    ("hour",): lambda stamp: f"{stamp.hour:02}:00",
+    ("weekend", "hour"): lambda stamp: f"{'weekend' if stamp.weekday() > 4 else 'workday'} {stamp.hour:02}:00",
+    ("month", "weekday"): lambda stamp: stamp.strftime("%b %a"),
+}
+
+
+def readings(seed: int = 20131014) -> pl.DataFrame:
+    """Three weeks of half-hours of five series in any order, some missing, some read again or at the same instant."""
+    print(f"seed {seed}")  # noqa: T201 - a failure shows it
+    rng = random.Random(seed)
+    rows = [
+        {"series": name, "time": START + slot * HALF + offset, "value": rng.uniform(0, 2500)}
+        for name in SERIES
+        for slot in range(21 * 48)
+        for offset in rng.choice([(), (0,), (0,), (0,), (0,), (5,), (0, 7), (9, 9)])
+    ]
+    return pl.DataFrame(rows + rows[:100]).sample(fraction=1.0, shuffle=True, seed=seed)
+
+
+def job(folder: Path, windows: dict[str, str], **extra: Any) -> Settings:
+    slots = {"interval": "30min", "origin": "2013-01-01", "timezone": "Europe/London"}
+    return settings(folder, **({"windows": windows, "slots": slots} | extra))
+
+
+def windows_of(said: dict[str, str]) -> list[tuple[int, int]]:
+    """First instant and end of each window."""
+    start, stop = (dt.datetime.fromisoformat(said[end]) for end in ("start", "stop"))
+    step = {"day": dt.timedelta(days=1), "week": dt.timedelta(days=7)}.get(said["size"])
+    lengths = {"7d": 168, "1d": 24, "2d": 48, "12h": 12}
+    size = step or dt.timedelta(hours=lengths[said["size"]])
+    every = step or dt.timedelta(hours=lengths[said.get("every", said["size"])])
+    found: list[tuple[int, int]] = []
+    while start + size <= stop:
+        ends = [one if one.tzinfo else one.replace(tzinfo=LONDON) for one in (start, start + size)]
+        found.append((round(ends[0].timestamp()) * 1_000_000, round(ends[1].timestamp()) * 1_000_000))
+        start += every
+    return found
+
+
+Classes = dict[str, list[int]]
+
+
+def plainly(frame: pl.DataFrame, asked: dict[str, Any], groups: dict[str, list[str]]) -> dict[Any, Classes]:
+    """First instant, end and key of each row -> label of each class that the window has -> its counts.
+
+    The latest reading of a slot counts, of equal times the higher one. The last count is of slots without a reading.
+    """
+    held: dict[tuple[str, int], tuple[int, float]] = {}
+    for name, time, value in frame.rows():
+        if math.isfinite(value):
+            held[name, time // HALF] = max(held.get((name, time // HALF), (time, value)), (time, value))
+    edges, absent = asked.get("bins", EDGES), asked.get("readings", {}).get("absent")
+    found: dict[Any, Classes] = {}
+    for start, stop in windows_of(asked["windows"]):
+        for key, members in groups.items():
+            classes = found[start, stop, key] = dict[str, list[int]]()
+            for time in range(start, stop, HALF):
+                label = BY[tuple(asked.get("by", ()))](dt.datetime.fromtimestamp(time / 1e6, LONDON))
+                counts = classes.setdefault(label, [0] * (len(edges) + 2))
+                for name in members:
+                    value = held[name, time // HALF][1] if (name, time // HALF) in held else absent
+                    counts[-1 if value is None else sum(value >= edge for edge in edges)] += 1
+    return found
+
+
+def by_label(row: Release, counts: Any) -> dict[str, list[Any]]:
+    labels = row.classes or ("",)
+    width = len(counts) // len(labels)
+    return {label: list(counts[at * width : (at + 1) * width]) for at, label in enumerate(labels)}
+
+
+NIGHT = pytest.mark.night
+GROUPED: dict[str, Any] = {"group_by": "group"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"windows": WEEKS},
+        {"windows": LOCAL, "by": ["hour"]} | GROUPED,
+        {"windows": SLIDING, "missing": "state", "roster": PAIRS},
+        pytest.param({"windows": WEEKS, "held": 100}, marks=NIGHT),
+        pytest.param({"windows": WEEKS, "roster": [("a", "a"), ("never seen", "never seen")]}, marks=NIGHT),
+        pytest.param({"windows": LOCAL | {"size": "week", "start": "2013-10-14"}}, marks=NIGHT),
+        pytest.param({"windows": SLIDING, "by": ["weekend", "hour"], "missing": "state"}, marks=NIGHT),
+        pytest.param({"windows": DAYS, "by": ["month", "weekday"], "missing": "state"} | GROUPED, marks=NIGHT),
+        pytest.param({"windows": WEEKS, "by": ["hour"], "bins": [500.0, 2000.0]} | GROUPED, marks=NIGHT),
+        pytest.param({"windows": WEEKS, "missing": "state", "bins": [500.0, 2000.0]}, marks=NIGHT),
+        pytest.param({"windows": WEEKS, "readings": WORDS | {"absent": 0.0}, "by": ["hour"]} | GROUPED, marks=NIGHT),
+        pytest.param({"windows": WEEKS, "readings": WORDS | {"absent": 700.0}, "bins": [500.0, 2000.0]}, marks=NIGHT),
+    ],
+    ids=str,
+)
+def test_rows_equal_a_plain_computation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]) -> None:
+    asked = dict(asked)
+    monkeypatch.setattr(encode, "_HELD_CELLS", asked.pop("held", encode._HELD_CELLS))
+    frame, groups = readings(), {name: [name] for name in SERIES}
+    if "group_by" in asked:
+        groups = {key: [name for name in SERIES if GROUPS[name] == key] for key in ("north", "south")}
+    changes = dict(asked)
+    if "roster" in asked:
+        text = "series,group\n" + "".join(f"{name},{group}\n" for name, group in asked["roster"])
+        (tmp_path / "roster.csv").write_text(text, encoding="utf-8")
+        groups = {key: [name for name, group in asked["roster"] if group == key] for _, key in asked["roster"]}
+        changes |= {"roster": {"file": str(tmp_path / "roster.csv"), "group": "group"}}
+        frame = frame.with_columns(value=pl.when(pl.col("time") % 5 == 4).then(float("nan")).otherwise(pl.col("value")))
+    rows = publish(batches(frame, 500, GROUPS if "group_by" in asked else None), job(tmp_path, **changes), tmp_path)
+    truth = plainly(frame, asked, groups)
+    assert {(row.window_start, row.window_stop, row.key) for row in rows} == truth.keys()
+    assert len(rows) == len(truth)
+    told = None if asked.get("missing") == "state" else -1
+    for row in rows:
+        right, slots = truth[row.window_start, row.window_stop, row.key], row.class_slots or (row.slots,)
+        for (label, counts), number in zip(by_label(row, row.counts).items(), slots, strict=True):
+            each = right.get(label, [0] * (len(counts) + (1 if told else 0)))
+            assert (counts, number) == (each[:told], sum(each) // row.members), (row.key, label)
+        assert row.total == sum(row.counts)
+        assert row.estimate == tuple(map(float, row.counts))
+        assert (row.members, row.mechanism, row.slots) == (
+            len(groups[row.key]),
+            "none",
+            (row.window_stop - row.window_start) // HALF,
+        )
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"windows": DAYS, "by": ["month", "weekday"]} | GROUPED,
+        {"windows": WEEKS},
+        {"windows": LOCAL | {"start": "2013-10-14"}, "missing": "state"},
+        {"windows": LOCAL | {"size": "week", "start": "2013-10-14", "stop": "2013-11-04"}} | GROUPED,
+    ],
+    ids=str,
+)
+def test_noisy_rows_keep_their_totals_and_say_their_noise_and_loss(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """Noise that leaves five counts as they are has a probability below 1e-6."""
+    privacy = {"epsilon": 2.0, "guarantee": "window", "mechanism": "group-dp", "budget": 1000.0}
+    made = job(tmp_path, **asked, privacy=privacy, most_error=1e9)
+    frame, groups = readings(), {name: [name] for name in SERIES}
+    if "group_by" in asked:
+        groups = {key: [name for name in SERIES if GROUPS[name] == key] for key in ("north", "south")}
+    truth, plan = plainly(frame, asked, groups), make_plan(made)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = (
+            pipeline
+            | feed(tmp_path, batches(frame, 500, GROUPS if "group_by" in asked else None))
+            | PrivateHistograms(made)
+        )
+    with Store(plan.address) as store:
+        rows = [row for batch in store.releases(made.domain, made.query) for row in releases_from_batch(batch)]
+        held = store.registered(made.domain, made.query)
+        assert held is not None
+        account = Ledger(belief_from_dict(held.domain.belief))
+        for entry in store.entries():
+            slots = entry.window_stop - entry.window_start
+            assert entry.epsilon_dp == plan.of_length(slots).noisy.epsilon_dp
+            assert slots * entry.epsilon_dp == pytest.approx(2.0, rel=1e-3)
+            account.charge(*entry.span)
+        assert account.loss == pytest.approx(held.reserved_loss)
+        assert store.verify().defects == ()
+    assert len(rows) == len(truth)
+    noisy = 0
+    for row in rows:
+        own, right = plan.of_length(row.slots), truth[row.window_start, row.window_stop, row.key]
+        assert Fraction(row.scale_exact) == own.scale == LaplaceHistogram.from_sigma(5, row.slots / 2).scale
+        assert (row.scale, row.epsilon_dp, row.half_width_95) == (
+            float(own.scale),
+            own.noisy.epsilon_dp,
+            own.noisy.half_width(0.95),
+        )
+        assert (row.noise_law, row.estimate is None) == ("discrete-laplace-zero-sum", False)
+        estimates = by_label(row, row.estimate)
+        for label, counts in by_label(row, row.counts).items():
+            each = right.get(label, [0] * 6)[: 6 if "missing" in asked else 5]
+            assert sum(counts) == sum(each)
+            assert sum(estimates[label]) == pytest.approx(sum(each))
+            assert min(estimates[label]) >= 0
+            assert label in right or counts == [0] * 5
+            noisy += counts != each
+    assert noisy >= 6
 
 
 @pytest.fixture(scope="module")
-def london() -> pl.DataFrame:
-    frame = pl.read_parquet(shipped("lcl2013_halfhourly_60hh.parquet"))
-    return frame.select(
-        series=pl.col("household").cast(pl.Utf8),
-        time=pl.col("ts").cast(pl.Datetime("us")).cast(pl.Int64),
-        value=pl.col("kwh").cast(pl.Float64) * 2000.0,
-    )
-
-
-def weeks(count: int = 52) -> list[tuple[int, int]]:
-    return [(7 * DAY * w, 7 * DAY * (w + 1)) for w in range(count)]
-
-
-def test_histograms_of_homes_equal_a_plain_computation_in_any_order(london, tmp_path, capsys):
-    seed = random.randrange(2**32)
-    with capsys.disabled():
-        print(f"\nseed {seed}")  # noqa: T201 - a random test prints its seed
-    names = some(sorted(london["series"].unique()), 4)
-    london = london.filter(pl.col("series").is_in(names))
-    doubled = pl.concat([london, london.sample(fraction=0.2, seed=seed)]).sample(fraction=1.0, shuffle=True, seed=seed)
-    truth = histograms(
-        cells(london, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES),
-        windows=weeks(),
-        keys={name: [name] for name in names},
-        bins=5,
-    )
-    releases = publish(batches(doubled, 100_003), settings(tmp_path), tmp_path)
-    assert by_window(releases) == truth
-    assert {r.mechanism for r in releases} == {"none"}
-    assert all(r.total == sum(r.counts) for r in releases)
+def given() -> pl.DataFrame:
+    return readings()
 
 
 @pytest.mark.night
-def test_sliding_windows_and_groups_equal_a_plain_computation(london, tmp_path):
-    names = some(sorted(london["series"].unique()), 3)
-    london = london.filter(pl.col("series").is_in(names))
-    roster = tmp_path / "roster.csv"
-    # the last home is in two groups
-    pairs = [(name, f"feeder {i % 7}") for i, name in enumerate(names)] + [(names[-1], "feeder 0")]
-    roster.write_text("series,feeder\n" + "".join(f"{s},{g}\n" for s, g in pairs), encoding="utf-8")
-    job = settings(
-        tmp_path,
-        roster=str(roster),
-        group_by="feeder",
-        windows={"size": "2d", "every": "12h", "start": "2013-02-01T06:00", "stop": "2013-02-20"},
-    )
-    start = 31 * DAY + 12
-    starts = range(start, 50 * DAY - 2 * DAY + 1, DAY // 2)
-    keys: dict[str, list[str]] = {}
-    for series, group in pairs:
-        keys.setdefault(group, []).append(series)
-    truth = histograms(
-        cells(london, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES),
-        windows=[(s, s + 2 * DAY) for s in starts],
-        keys=keys,
-        bins=5,
-    )
-    releases = publish(batches(london, 1 << 17), job, tmp_path)
-    assert by_window(releases) == truth
-    plan = PrivateHistograms(job, noise="none").plan
-    assert plan.share == 4 * 2
-    assert {r.members for r in releases} == {len(members) for members in keys.values()}
-
-
-@pytest.mark.night
-def test_groups_and_ends_derived_from_the_data_are_frozen(london, tmp_path):
-    few = london.filter(pl.col("series").is_in(sorted(london["series"].unique())[:3]))
-    few = few.filter(pl.col("time") >= ORIGIN + 86_400_000_000 * 3)
-    groups = {name: f"g{i % 2}" for i, name in enumerate(sorted(few["series"].unique()))}
-    job = settings(tmp_path, group_by="feeder", windows={"size": "7d"})
-    found = cells(few, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
-    keys = {g: [s for s in groups if groups[s] == g] for g in ("g0", "g1")}
-    truth = histograms(found, windows=weeks()[1:], keys=keys, bins=5)
-    assert by_window(publish(batches(few, 5000, groups), job, tmp_path)) == truth
+def test_groups_and_ends_derived_from_the_data_are_frozen(given, tmp_path):
+    made = job(tmp_path, {"size": "7d"}, **GROUPED)
+    first = publish(batches(given, 5000, GROUPS), made, tmp_path)
     # a rerun over less data publishes the rows of record
-    fewer = few.filter(pl.col("time") < ORIGIN + 86_400_000_000 * 30)
-    assert by_window(publish(batches(fewer, 5000, groups), job, tmp_path)) == truth
-
-
-def test_empty_cells_are_a_separate_state_if_configured(london, tmp_path):
-    early = "MAC000050"  # stops on 2013-04-17
-    one = london.filter(pl.col("series") == early)
-    job = settings(tmp_path, missing="state")
-    found = cells(one, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
-    truth = histograms(found, windows=weeks(), keys={early: [early]}, bins=5)
-    releases = publish(batches(one, 1000), job, tmp_path)
-    assert len(releases) == 52
-    assert by_window(releases) == {k: [*v, 7 * DAY - sum(v)] for k, v in truth.items()}
-    assert releases[-1].counts == (0, 0, 0, 0, 0, 336)
-
-
-@pytest.mark.night
-def test_a_series_without_any_reading_is_published_in_every_window(london, tmp_path):
-    roster = tmp_path / "roster.csv"
-    roster.write_text("series\nMAC000002\nnever seen\n", encoding="utf-8")
-    releases = publish(batches(london.head(1000), 1000), settings(tmp_path, roster=str(roster)), tmp_path)
-    assert sorted({r.key for r in releases}) == ["MAC000002", "never seen"]
-    assert len(releases) == 104
-    assert all(r.counts == (0, 0, 0, 0, 0) for r in releases if r.key == "never seen")
-
-
-@pytest.mark.night
-def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_path):
-    roster = tmp_path / "roster.csv"
-    roster.write_text("series\nMAC000002\n", encoding="utf-8")
-    two = london.filter(pl.col("series").is_in(["MAC000002", "MAC000003", "MAC000004"])).with_columns(
-        value=pl.when(pl.int_range(pl.len()) % 5 == 0).then(float("nan")).otherwise(pl.col("value"))
-    )
-    good = two.filter(pl.col("value").is_finite() & (pl.col("series") == "MAC000002"))
-    found = cells(good, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
-    truth = histograms(found, windows=weeks(), keys={"MAC000002": ["MAC000002"]}, bins=5)
-    assert by_window(publish(batches(two, 3000), settings(tmp_path, roster=str(roster)), tmp_path)) == truth
+    fewer = given.filter((pl.col("time") < START + 86_400_000_000 * 10) & (pl.col("series") != "e"))
+    assert publish(batches(fewer, 5000, GROUPS), made, tmp_path) == first
 
 
 @pytest.mark.night
@@ -223,12 +318,11 @@ def test_readings_outside_the_roster_or_not_finite_count_nowhere(london, tmp_pat
     ("changes", "error"),
     [({"query": "second"}, BudgetRefused), ({"states": {"edges": [250.0]}}, StoreConflict)],
 )
-def test_an_error_of_the_ledger_leaves_a_pipeline_as_it_is(london, tmp_path, changes, error):
+def test_an_error_of_the_ledger_leaves_a_pipeline_as_it_is(given, tmp_path, changes, error):
     """Beam makes it anew with the step in its message, which has to work for the class."""
-    few, once = batches(london.head(100), 100), {"privacy": {"epsilon": 1.0, "budget": 1.0}}
-    publish(
-        few, settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-08"}, **once), tmp_path
-    )
+    few = batches(given.sort("time").head(100), 100)
+    once = {"privacy": {"epsilon": 1.0, "budget": 1.0}, "windows": WEEKS | {"stop": "2013-10-21T00:00Z"}}
+    publish(few, settings(tmp_path, **once), tmp_path)
     with pytest.raises(error, match=r"on record it is|is reserved and"):
         publish(few, settings(tmp_path, **once, **changes), tmp_path)
 
@@ -277,20 +371,6 @@ def test_fields_make_the_same_plan_as_a_settings_object(tmp_path):
 
 
 @pytest.mark.night
-def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, tmp_path, monkeypatch):
-    few = london.head(20_000)
-    names = sorted(few["series"].unique())
-    found = cells(few, interval_us=1_800_000_000, origin_us=ORIGIN, edges=EDGES)
-    truth = histograms(found, windows=weeks(), keys={name: [name] for name in names}, bins=5)
-    shuffled = few.sample(fraction=1.0, shuffle=True, seed=5)
-    for limit in (5000, 100):
-        monkeypatch.setattr(encode, "_HELD_CELLS", limit)
-        folder = tmp_path / str(limit)
-        folder.mkdir()
-        assert by_window(publish(batches(shuffled, 9973), settings(folder), folder)) == truth
-
-
-@pytest.mark.night
 @pytest.mark.parametrize(
     ("column", "kind", "message"),
     [
@@ -299,8 +379,8 @@ def test_a_roster_too_large_to_hold_a_step_of_gives_the_same_histograms(london, 
         (None, None, "has no column 'value'"),
     ],
 )
-def test_a_batch_of_another_schema_is_refused_before_anything_is_counted(london, tmp_path, column, kind, message):
-    batch = batches(london.head(100), 100)[0]
+def test_a_batch_of_another_schema_is_refused_before_anything_is_counted(given, tmp_path, column, kind, message):
+    batch = batches(given.head(100), 100)[0]
     table = pa.Table.from_batches([batch])
     if column is None:
         table = table.drop_columns(["value"])
@@ -329,10 +409,10 @@ EMPTY = pl.DataFrame({"series": ["m"], "time": [ORIGIN], "value": [1.0]})
 
 
 @pytest.mark.night
-def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_path):
-    job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
+def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(given, tmp_path):
+    job = settings(tmp_path, windows=WEEKS)
     pipeline = beam.Pipeline(runner=FnApiRunner())
-    _ = pipeline | feed(tmp_path, batches(london.head(1000), 500)) | PrivateHistograms(job)
+    _ = pipeline | feed(tmp_path, batches(given.head(1000), 500)) | PrivateHistograms(job)
     result = pipeline.run()
     result.wait_until_finish()
     found = {one.key.metric.name: one.committed for one in result.metrics().query()["distributions"]}
@@ -343,8 +423,8 @@ def test_the_operator_can_watch_the_loss_in_millionths_of_epsilon(london, tmp_pa
 
 
 @pytest.mark.night
-def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(london, tmp_path, monkeypatch):
-    job = settings(tmp_path, windows={"size": "7d", "start": "2013-01-01", "stop": "2013-01-29"})
+def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(given, tmp_path, monkeypatch):
+    job = settings(tmp_path, windows=WEEKS)
     visits: list[str] = []
     inside: list[str] = []
 
@@ -367,7 +447,7 @@ def test_a_block_requires_one_ledger_call_to_charge_and_one_to_publish(london, t
         counted(Store, name)
     for name in ("reading", "writing"):
         counted(Database, name)
-    publish(batches(london.head(1000), 500), job, tmp_path)
+    publish(batches(given.head(1000), 500), job, tmp_path)
     assert [visit for visit in visits if visit] == ["charge_windows: writing", "publish: writing"]
 
 

@@ -1,34 +1,37 @@
-"""Which noise a query has: one that keeps the total where that is public, and nowhere else."""
+"""Which noise a query has: one that keeps the total where that is public, and nowhere else; of which length."""
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
-import random
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import polars as pl
 import pytest
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import IntervalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from quiltstream.privacy.mechanisms.histogram import FixedTotalHistogram, LaplaceHistogram
+from quiltstream.privacy.models.classes import MixingBounds
+from quiltstream.privacy.quilts.calibration import mqm_approx
+from quiltstream.schemas.calendars import local_calendar
 from quiltstream.schemas.releases import Release, releases_from_batch
 from quiltstream.schemas.roster import Roster
 from quiltstream.store import QuerySpec, Registration, Store, StoreError
 from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import TRANSITIONS, total_is_public
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.release import ReleaseHistograms, Tally
+from quiltstream.transforms.aggregate.encode import EncodeCells
+from quiltstream.transforms.aggregate.release import Held, NoisyBlocks, ReleaseHistograms, Tally
 from quiltstream.transforms.plan import Plan, make_plan
-from quiltstream.transforms.registration import Registered
+from quiltstream.transforms.registration import Registered, registered
 
-from .sources.feed import feed
-from .test_histograms import ORIGIN, batches, settings
+from .test_histograms import HALF, ORIGIN, batches, job, settings
 
 ZERO_SUM, INDEPENDENT = FixedTotalHistogram.name, LaplaceHistogram.name
 WEEK = {"size": "7d", "start": "2013-01-01", "stop": "2013-01-15"}
@@ -95,43 +98,6 @@ def test_the_noise_law_follows_the_record_and_is_part_of_the_query_digest(tmp_pa
         assert store.register(plan.domain, earlier).query.noise_law == INDEPENDENT
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("missing", ["public", "state"])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_published_counts_add_up_to_the_total_for_series_and_groups(
-    tmp_path: Path, missing: str, grouped: bool
-) -> None:
-    rows = published(tmp_path, missing, grouped)
-    assert len(rows) == 2 * (2 if grouped else 5)
-    assert {row.noise_law for row in rows} == {ZERO_SUM}
-    assert all(sum(row.counts) == row.total for row in rows)
-    assert all(row.estimate is not None and sum(row.estimate) == pytest.approx(row.total) for row in rows)
-    # noise of scale 60 that leaves a row of five or six counts as it is has probability below 1e-6
-    assert any(min(row.counts) < 0 for row in rows)
-    if missing == "state":
-        assert all(row.total == row.members * row.slots for row in rows)
-
-
-def published(folder: Path, missing: str, grouped: bool) -> list[Release]:
-    seed = 20130101
-    print(f"seed {seed}")  # noqa: T201 - a failure shows it
-    rng = random.Random(seed)
-    series = ["a", "b", "c", "d", "e"]
-    found = [
-        {"series": name, "time": ORIGIN + slot * 1_800_000_000, "value": rng.uniform(0, 2500)}
-        for name in series
-        for slot in range(14 * 48)
-        if rng.random() < 0.9
-    ]
-    groups = {name: "north" if name < "c" else "south" for name in series} if grouped else None
-    extra: dict[str, Any] = {"group_by": "group"} if grouped else {}
-    job = settings(folder, windows=WEEK, missing=missing, **extra)
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | feed(folder, batches(pl.DataFrame(found), 500, groups)) | PrivateHistograms(job)
-    with Store(PrivateHistograms(job).plan.address) as store:
-        return [row for batch in store.releases(job.domain, job.query) for row in releases_from_batch(batch)]
-
-
 HOUR = {"size": "1h", "start": "2013-01-01", "stop": "2013-01-01T01:00"}
 ONE = Roster.of(["a"])
 
@@ -189,3 +155,90 @@ def test_a_row_reveals_the_number_of_rejected_values_only_if_it_is_public(tmp_pa
         if sum(a != b for a, b in zip(one, other, strict=True)) == 1:
             # logarithms; the laws have one normaliser, since the noise sums to zero wherever it is added
             assert all(p <= q + 2 / scale + 1e-12 for p, q in zip(likely[one], likely[other], strict=True))
+
+
+# Windows of the calendar
+
+
+DAYS = {"size": "day", "start": "2013-10-20", "stop": "2013-10-31"}
+WINDOW = {"epsilon": 2.0, "guarantee": "window", "mechanism": "group-dp", "budget": 1000.0}
+
+
+def test_the_noise_of_a_month_calibrated_alone_depends_on_its_length(tmp_path: Path) -> None:
+    windows = {"size": "month", "start": "2013-01-01", "stop": "2014-01-01"}
+    lengths = local_calendar("month", "Europe/London", HALF).lengths
+    assert {28 * 48, 31 * 48 - 2, 31 * 48, 30 * 48, 29 * 48} <= set(lengths)
+    # a chain that forgets slowly, so that the noise of a window depends on its slots
+    bounds = {"pi_min": 0.01, "gap": 0.004}
+    for mechanism in ("mqm-approx", "group-dp"):
+        privacy = {"epsilon": 1.0, "guarantee": "window", "mechanism": mechanism}
+        plan = make_plan(job(tmp_path, windows, privacy=privacy, model=bounds))
+        for slots in lengths:
+            alone = slots if mechanism == "group-dp" else mqm_approx(MixingBounds(0.01, 0.004), 1.0, slots).sigma
+            own = plan.of_length(slots)
+            assert own.calibration.sigma == alone
+            assert own.scale == LaplaceHistogram.from_sigma(5, alone).scale
+        assert len({plan.of_length(slots).scale for slots in lengths}) > 4
+        assert plan.scale == max(plan.of_length(slots).scale for slots in lengths)
+    # one noise for ever has no length, nor have windows far longer than a chain remembers
+    stream = make_plan(job(tmp_path, windows))
+    assert stream.scale == make_plan(job(tmp_path, windows | {"size": "day"})).scale
+    quick = make_plan(job(tmp_path, windows, privacy={"epsilon": 1.0, "guarantee": "window"}))
+    assert (stream.lengths, quick.lengths) == ((), ())
+
+
+def test_noise_is_drawn_by_the_length_of_each_window_also_in_one_bundle(tmp_path: Path) -> None:
+    seed = 20131027
+    print(f"seed {seed}")  # noqa: T201 - a failure shows it
+    asked = job(tmp_path, DAYS | {"start": "2013-01-01"}, privacy=WINDOW, most_error=1e9)
+    plan = make_plan(asked)
+    roster = Roster.of([f"home {number}" for number in range(10_000)])
+    record = held(plan, plan.query(plan.schedule, roster, schedule_given=True, roster_given=True))
+    windows = [window for window in plan.schedule.windows() if len(window) != 48]
+    assert [len(window) for window in windows] == [46, 50]
+    true = np.full((10_000, 5), 7)
+    blocks = NoisyBlocks(plan, record, [Held(one, 0, true, "replayed", WindowedValue(None, 0, ())) for one in windows])
+    for number, window in enumerate(windows):
+        noisy = blocks.block(number, roster.keys).counts
+        expected = plan.of_length(len(window)).noisy.mean_abs
+        # 50,000 draws: their mean is within 5 of its standard errors but for one run in a million
+        assert np.abs(noisy - 7).mean() == pytest.approx(expected, abs=5 * 1.3 * expected / 50_000**0.5)
+    apart = plan.of_length(50).noisy.mean_abs - plan.of_length(46).noisy.mean_abs
+    assert apart > 0.05 * plan.of_length(46).noisy.mean_abs
+
+
+def test_windows_of_equal_length_keep_the_names_of_their_rows(tmp_path: Path) -> None:
+    """What names rows has one scale, unless regular lengths have several; a clock change is no part of it."""
+    roster = Roster.of(["a"])
+
+    def frozen(size: str, **extra: Any) -> dict[str, Any]:
+        plan = make_plan(job(tmp_path, DAYS | {"size": size, "start": "2013-01-01"}, **extra))
+        query = plan.query(plan.schedule, roster, schedule_given=True, roster_given=True)
+        return query.frozen_fields(plan.domain)
+
+    for size in ("day", "week", "1d"):
+        assert "scales" not in frozen(size)
+        assert "scales" not in frozen(size, privacy=WINDOW)
+    assert frozen("day", privacy=WINDOW)["scale"] == frozen("1d", privacy=WINDOW)["scale"]
+    assert list(frozen("month", privacy=WINDOW)["scales"]) == [str(days * 48) for days in (28, 29, 30, 31)]
+    assert "scale" not in frozen("month", privacy=WINDOW)
+
+
+@pytest.mark.parametrize("size", ["day", "week", "month"])
+def test_a_reading_behind_the_last_year_of_a_calendar_is_outside(tmp_path: Path, size: str) -> None:
+    """A clock that is wrong by a century stops no job: the step behind the calendar has no slots."""
+    roster = tmp_path / "roster.csv"
+    roster.write_text("series\na\n")
+    asked = job(tmp_path, {"size": size, "start": "2013-10-14"}, roster=str(roster))
+    plan = PrivateHistograms(asked).plan.opened()
+    times = [dt.datetime(year, 12, 31, 23, 59, tzinfo=dt.UTC) for year in (2013, 2098, 2199)]
+    frame = pl.DataFrame({"series": ["a"] * 3, "time": times, "value": [1.0] * 3})
+    encode = EncodeCells(plan)
+    encode.setup()
+    encode.start_bundle()
+    (batch,) = batches(frame, 3)
+    found = [*encode.process(batch, registered(plan, live=False), Timestamp(0)), *encode.finish_bundle()]
+    encode.teardown()
+    blocks, tally = [one.value[1] for one in found[:-1]], found[-1].value.value
+    assert (sum(block.readings for block in blocks), len(blocks)) == (2, 2)
+    assert tally == {"readings": 2, "outside-schedule": 1}
