@@ -268,9 +268,7 @@ def init(**given: Any) -> None:
 @_SETTINGS
 @click.option("-o", "--output", type=PATH, help="Model file to write.")
 @click.option("--only", type=PATH, help="CSV file with the series to use.")
-@click.option("--only-column", metavar="COLUMN", help="Its column with them.")
 @click.option("--exclude", type=PATH, help="CSV file with those to leave out: the roster.")
-@click.option("--exclude-column", metavar="COLUMN", help="Its column with them.")
 @click.option("--start", metavar="INSTANT", help="Use readings from here on.")
 @click.option("--stop", metavar="INSTANT", help="Use readings before this instant.")
 @click.option(

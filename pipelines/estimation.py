@@ -258,11 +258,10 @@ def _drawn(
         forget(address)
     with Store(address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown, lost = known_history(settings, ids, history_lost=word.history_lost)
+    lacking = known_history(settings, ids, history_lost=word.history_lost, emptied=word.emptied)
     with Store(open_ledger(address)) as store:
         held = store.register(before.domain, counting)
-        if unknown.names or lost or word.emptied:
-            note_lost_history(before, unknown)
+        note_lost_history(before, lacking)
         memory = begin_memory(settings, store)
 
         def draw() -> NoisyBlock:

@@ -236,8 +236,14 @@ def check_history(settings: Settings, unknown: Unknown, lost: str | None) -> Non
     )
 
 
-def known_history(settings: Settings, ids: Iterable[str], *, history_lost: bool = False) -> tuple[Unknown, str | None]:
-    """What was published and is not on record, and what is wrong with the ledger: looked for in this order.
+def known_history(
+    settings: Settings, ids: Iterable[str], *, history_lost: bool = False, emptied: bool = False
+) -> int | None:
+    """Look for what was published and is not on record, then for what is wrong with the ledger.
+
+    Returns:
+        How many releases the account lacks, which is to be marked as one that charges are missing from; ``None`` where
+        nothing is wrong, and no ledger was made in the place of one that was ``emptied``.
 
     Raises:
         ReplacedError: something is not on record, and the operator says nothing of it.
@@ -248,15 +254,17 @@ def known_history(settings: Settings, ids: Iterable[str], *, history_lost: bool 
         check_history(settings, unknown, lost)
     elif unknown.names:
         give_up(settings)
-    return unknown, lost
+    return len(unknown.names) if unknown.names or lost or emptied else None
 
 
-def note_lost_history(plan: Plan, unknown: Unknown) -> bool:
-    """Mark a domain's account for ever as one that charges are missing from; False if it is not on record yet."""
+def note_lost_history(plan: Plan, lacking: int | None) -> bool:
+    """Mark a domain's account for ever as one that so many charges are missing from; False if it is not on record."""
+    if lacking is None:
+        return True
     with Store(plan.address) as store:
         if not (store.is_there() and plan.domain.name in store.domains()):
             return False
-        store.note_history_lost(plan.domain.name, releases=len(unknown.names))
+        store.note_history_lost(plan.domain.name, releases=lacking)
     return True
 
 

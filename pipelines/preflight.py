@@ -19,7 +19,7 @@ from ..store.store import Store
 from ..transforms.checks import check_hosts, check_plan, check_record
 from ..transforms.plan import Plan, ledger_address
 from .connectors.job_io import check_apart
-from .on_record import Unknown, check_ledger, known_history, memory_of, with_ledger
+from .on_record import check_ledger, known_history, memory_of, with_ledger
 from .runners import runner_name
 
 
@@ -71,14 +71,7 @@ class Preflight:
     settings: Settings  # with the name of their ledger, where there is one
     plan: Plan
     source: Any
-    unknown: Unknown  # releases of the sink that are not on record, and that the operator gave up
-    lost: str | None  # what is wrong with the ledger, by what is remembered of it
-    emptied: bool  # whether it was made just now in the place of one that was emptied
-
-    @property
-    def marked(self) -> bool:
-        """Whether the account is to be marked as one that charges are missing from."""
-        return bool(self.unknown.names or self.lost or self.emptied)
+    lacking: int | None  # releases that the account is to be marked as lacking; ``None`` where it is not to be
 
 
 def check_command(settings: Settings, options: PipelineOptions, way: Way) -> None:
@@ -105,7 +98,7 @@ def preflight(settings: Settings, plan: Plan, options: PipelineOptions, way: Way
     memory_of(settings)
     with Store(plan.address) as store:
         ids = way.unknown_ids(settings, store)
-    unknown, lost = known_history(settings, ids, history_lost=word.history_lost)
+    lacking = known_history(settings, ids, history_lost=word.history_lost, emptied=emptied)
     check_ledger(plan.address)
     way.look_at(settings, source)
-    return Preflight(settings, plan, source, unknown, lost, emptied)
+    return Preflight(settings, plan, source, lacking)

@@ -31,7 +31,6 @@ import pyarrow as pa
 from ...privacy.accounting.certificates import certified, endless
 from ...privacy.accounting.habits import habit_loss
 from ...privacy.accounting.ledger import Ledger
-from ...privacy.accounting.lower_bounds import lower_bound
 from ...privacy.estimation.belief_checks import pooled_rhythm
 from ...privacy.estimation.per_series import (
     PSEUDO_VISITS,
@@ -55,7 +54,6 @@ from ...privacy.models.directions import NotContracting
 from ...privacy.models.markov_chain import ChainError, FloatArray, MarkovChain
 from ...privacy.models.periodic import PeriodicChain
 from ...privacy.models.serialisation import belief_from_dict
-from ...privacy.quilts.calibration import mqm_approx, mqm_exact
 from ...privacy.validation import rounded_down
 from ...schemas.files import MOST_ROSTER_BYTES, check_replaceable, open_table, reason
 from ...schemas.model_file import MODEL_BEGIN, Model, Provenance, hash_of_series
@@ -97,9 +95,7 @@ class Choice:
     """What of a history to use, and what to believe of it."""
 
     only: Path | None = None  # CSV file with the series to use; all where left out
-    only_column: str | None = None  # its column with the series; found by the settings' names where left out
     exclude: Path | None = None  # CSV file with the series to leave out
-    exclude_column: str | None = None  # its column with the series, likewise
     start: str | None = None  # use readings from this instant on
     stop: str | None = None  # use readings before this instant
     smoothing: float = 0.0  # added to the count of every transition
@@ -155,10 +151,7 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     for option, beliefs in _OF_BELIEFS.items():
         if getattr(choice, option) and choice.belief not in beliefs:
             raise CommandError(f"--{option}: it is for --belief {' or '.join(beliefs)}; give that, or leave it out")
-    lists = {
-        "only": _listed("only", choice.only, choice.only_column, settings),
-        "exclude": _listed("exclude", choice.exclude, choice.exclude_column, settings),
-    }
+    lists = {option: _listed(option, getattr(choice, option), settings) for option in ("only", "exclude")}
     zone, grid = settings.slots.timezone, settings.grid
     first, last = (
         None if one is None else grid.slots_of(parse_instant(one, zone)) for one in (choice.start, choice.stop)
@@ -180,15 +173,12 @@ def fit_settings(settings: Settings, choice: Choice, *, source: str) -> Model:
     return _covering(settings, model, counts, choice, kept, kinds)
 
 
-def _listed(option: str, path: Path | None, column: str | None, settings: Settings) -> frozenset[str] | None:
-    """The series that the CSV file of an option lists: in the column that is named, or in one that settings name."""
+def _listed(option: str, path: Path | None, settings: Settings) -> frozenset[str] | None:
+    """The series that the file of an option lists, in the column that the roster or the data have, or ``series``."""
     if path is None:
-        if column is not None:
-            raise CommandError(f"--{option}-column {column!r}: it names a column of the file of --{option}; give that")
         return None
     roster = None if settings.roster_file is None else settings.roster_file.series
-    usual = dict.fromkeys(one for one in (roster, "series", series_column(settings)) if one is not None)
-    columns = list(usual) if column is None else [column]
+    columns = list(dict.fromkeys(one for one in (roster, "series", series_column(settings)) if one is not None))
     try:
         with open_table(path, MOST_ROSTER_BYTES) as file:
             rows = csv.reader(file)
@@ -200,7 +190,7 @@ def _listed(option: str, path: Path | None, column: str | None, settings: Settin
         raise CommandError(f"{path}: cannot be read as a CSV file of series ({reason(error)})") from error
     raise CommandError(  # the first line is not shown: without a header it is data
         f"--{option} {path}: its first line must be a header; it has {plural(len(header), 'column')}, none of them "
-        f"{' or '.join(map(repr, columns))}: name the one with the series by --{option}-column"
+        f"{' or '.join(map(repr, columns))}: name the one with the series so"
     )
 
 
@@ -212,8 +202,7 @@ def _kept(
         if names is not None and names.isdisjoint(series):
             raise CommandError(
                 f"--{option}: none of the {len(names):,} series it lists is among the {len(series):,} of the "
-                f"history, so it chooses nothing; check its column (--{option}-column), --start and --stop, or leave "
-                f"--{option} out"
+                f"history, so it chooses nothing; check its column, --start and --stop, or leave --{option} out"
             )
     kept = [name for name in series if (only is None or name in only) and name not in (exclude or ())]
     if kept:
@@ -399,7 +388,6 @@ def _covering(
                 "given": given,
                 "habits": _habits(covered) if n > 1 else {},
                 "own": own,
-                "others": {} if exact is None else _others(history, exact, order),
                 "table": _table(history, exact, cover),
                 "checked": checked,
                 "chains": [] if exact is None or given else [_rounded(one.transition).tolist() for one in covered],
@@ -429,23 +417,6 @@ def _habits(chains: Sequence[MarkovChain]) -> dict[str, Any]:
     """What is told by which of some chains a series follows, each held alike."""
     told = habit_loss(chains)
     return {"most": finite(told.most), "pair": list(told.pair), "neighbours": finite(told.neighbours)}
-
-
-def _others(history: Contractions, exact: FloatArray, kept: list[int]) -> dict[str, float | None]:
-    """What the kept series would need otherwise: by the quilts, and at least, by any Laplace noise.
-
-    The least is that of the slowest kept series, whose chains are in the class and in the list, for counts of every
-    slot (:func:`lower_bound`).
-    """
-    chains = [chain for at in kept for chain in history.chains_of(at)]
-    slowest = history.chains_of(max(kept, key=lambda at: exact[at]))
-    found = {"least": max(lower_bound(one, 1.0) for one in slowest), "own": float(exact[kept].max())}
-    try:
-        found["mqm-exact"] = max(mqm_exact(chain, 1.0).sigma for chain in chains)
-        found["mqm-approx"] = mqm_approx(MixingBounds.of(chains), 1.0).sigma
-    except ValueError:  # a chain that no quilt cuts off, or no gap: then quilts have no answer
-        pass
-    return finite(found)
 
 
 def _exact(history: Contractions) -> FloatArray | None:
@@ -484,13 +455,12 @@ def _table(history: Contractions, exact: FloatArray | None, cover: str) -> list[
     found: list[dict[str, Any]] = []
     for rank in dict.fromkeys(math.ceil(one * (n + 1)) for one in covers if one <= Fraction(n, n + 1)):
         try:
-            bounds = history.envelope(rank)
-            sigma, inside = finite(1 / endless(bounds, 1.0).density), history.inside(bounds)
+            sigma = finite(1 / endless(history.envelope(rank), 1.0).density)
         except (ChainError, NotContracting):
-            sigma, inside = None, None
+            sigma = None
         row = {"rank": rank, "probability": history.probability(rank), "range": list(history.share_range(rank))}
         of_own = None if ordered is None else finite(float(ordered[rank - 1]))
-        found.append({**row, "sigma": sigma, "inside": inside, "series_sigma": of_own})
+        found.append({**row, "sigma": sigma, "series_sigma": of_own})
     return found
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -20,7 +18,7 @@ from ...schemas.slots import DAY_US, format_duration, format_instant, time_zone
 from ...transforms.common.batches import Floats
 from ...transforms.readings.slots import words_of
 from ..console import listed, percent, plural
-from ..init.rhythm import clock_changes, is_doubled, local_times, most_frequent, usual_step
+from ..init.rhythm import clock_changes, is_doubled, local_times, marks_in, most_frequent, usual_step
 
 if TYPE_CHECKING:
     from .check import Gathered
@@ -40,8 +38,7 @@ _CLOCK_SET_BACK = (
 #: A step of the readings that differs from the slots by less is that of a clock that goes wrong.
 _NEAR = 0.01
 
-#: Numbers that stand for a missing value; and how many readings, and what share of them, have it where it is said.
-_MISSING = (-1, -9, -99, -999, -9999, 9999, 99999)
+#: How many readings, and what share of them, have a mark of a missing value where it is said.
 _OFTEN, _SELDOM = 3, 0.001
 
 #: What to do about states without a reading.
@@ -85,7 +82,13 @@ def of_values(found: SimpleNamespace, settings: Settings, data: Gathered) -> Ite
             "name"
         )
     yield from _clock_changes(settings, data)
-    yield from _stand_ins(settings, data)
+    if not (settings.space.categories or words_of(settings.readings, settings.slots.of)):
+        for mark, count in marks_in(data.values / (1.0 if settings.readings is None else settings.readings.scale)):
+            if count >= _OFTEN and count > _SELDOM * len(data.values):
+                yield (
+                    f"{plural(count, 'reading')} have the value {mark:g}, far from all others: where it stands for a "
+                    "missing value, leave them out of the data"
+                )
     if found.apart:
         yield (
             f"the usual value of {_named(found.apart)} is more than {APART:g} times, or less than a {APART:g}th of, "
@@ -160,42 +163,9 @@ def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
         yield f"{local_times(evidence, 'slots.timezone')}, not {settings.slots.timezone}"
 
 
-def _stand_ins(settings: Settings, data: Gathered) -> Iterator[str]:
-    """Values such as -999 that come again and again, and are further from all others than these from each other."""
-    readings = settings.readings
-    if settings.space.categories or (readings is not None and readings.register_ is not None):
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        values, counts = np.unique(data.values / (1.0 if readings is None else readings.scale), return_counts=True)
-        found = {one: np.isclose(values, one, rtol=1e-9) for one in _MISSING}
-        others = values[~np.logical_or.reduce(list(found.values()))]
-        if not len(others):
-            return
-        usual = np.quantile(np.diff(others), _CROWDED) if len(others) > 1 else 0.0
-    for one, at in found.items():
-        count = int(counts[at].sum())
-        is_far = one < others[0] - usual or one > others[-1] + usual
-        if is_far and count >= _OFTEN and count > _SELDOM * len(data.values):
-            yield (
-                f"{plural(count, 'reading')} have the value {one}, far from all others: where it stands for a missing "
-                "value, leave them out of the data"
-            )
-
-
-def _alike(names: Sequence[str]) -> int:
-    """How many names are as another one without blanks around them and with composed letters (Unicode's form NFC)."""
-    forms = Counter(unicodedata.normalize("NFC", name.strip()) for name in set(names))
-    return sum(count for count in forms.values() if count > 1)
-
-
 def of_counts(found: SimpleNamespace, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:
     """What to look at in what counts: contradictions, and what no window, roster or group has."""
-    if count := _alike([*data.names, *([] if roster is None else roster.series)]):
-        yield (
-            f"{count:,} names of series differ from another one by blanks around it, or by the Unicode form of a "
-            "letter, alone: each is a series of its own, because names count by their characters; write each name in "
-            "one way"
-        )
+    schedule = settings.schedule
     if data.moving:
         yield (
             f"{_named(data.moving)} name{'s' if len(data.moving) == 1 else ''} more than one group: a run takes that "
@@ -218,9 +188,18 @@ def of_counts(found: SimpleNamespace, settings: Settings, data: Gathered, roster
         yield f"{share} of the readings are of series that the roster does not have"
     if outside := found.before + found.after:
         text = f"{percent(outside / found.readings)} of the readings are before the first window or after the last"
-        yield text + (_further(data.span[1], settings) if found.after and data.span else "")
-    if found.unended and found.last_counted is not None:
-        yield _goes_on(found.unended, found.last_counted, settings)
+        if found.after and data.span and schedule.bounded:
+            ended = schedule.ended_by(int(settings.grid.slots_of(data.span[1])) + 1)
+            if (more := ended - len(schedule)) > 0:
+                text += f"; windows.stop: {_stop(ended, settings)} takes all whole windows, {more:,} more"
+        yield text
+    if found.unended:
+        ended = len(schedule) - found.unended
+        yield (
+            f"the last reading that counts is of {found.last_counted}, and {plural(found.unended, 'window')} of "
+            f"{len(schedule):,} later: quiltstream run would publish what is there now, for ever; wait for more"
+            + (f", or set windows.stop to {_stop(ended, settings)}: a later run may have a later one" if ended else "")
+        )
     if not found.counts:
         yield "no reading counts: a run stops before anything is charged, with exit code 5"
 
@@ -236,32 +215,10 @@ def _is_history(settings: Settings, data: Gathered, roster: Roster | None) -> bo
         return True
 
 
-def _further(last: int, settings: Settings) -> str:
-    """Which ``windows.stop`` takes the whole windows that the readings until an instant fill after the last one."""
-    schedule, grid = settings.schedule, settings.grid
-    if not schedule.bounded:
-        return ""
-    ended = schedule.ended_by(int(grid.slots_of(last)) + 1)
-    if (more := ended - len(schedule)) < 1:
-        return "; no further window fits whole into the readings"
-    (start,) = schedule.starts_ended(ended - 1, ended)
-    stop = format_instant(grid.time_of(schedule.window_at(start).stop))
-    return f"; windows.stop: {stop} takes all whole windows, {more:,} more"
-
-
-def _goes_on(unended: int, last: str, settings: Settings) -> str:
-    """What to do about windows that end after the last reading, which a job over data that end publishes for ever."""
-    schedule = settings.schedule
-    ends, them = ("ends", "it as it is") if unended == 1 else ("end", "them as they are")
-    text = (
-        f"the last reading that counts is of {last}, and {unended:,} of the {plural(len(schedule), 'window')} {ends} "
-        f"later: quiltstream run would publish {them} now, for ever; wait for their readings"
-    )
-    if (ended := len(schedule) - unended) > 0:
-        (start,) = schedule.starts_ended(ended - 1, ended)
-        stop = format_instant(settings.grid.time_of(schedule.window_at(start).stop))
-        text += f", or set windows.stop to {stop}: a later run may have a later one"
-    return text
+def _stop(ended: int, settings: Settings) -> str:
+    """The ``windows.stop`` of a schedule that ends with so many windows."""
+    (start,) = settings.schedule.starts_ended(ended - 1, ended)
+    return format_instant(settings.grid.time_of(settings.schedule.window_at(start).stop))
 
 
 def _doubles_an_hour(settings: Settings, data: Gathered) -> bool:

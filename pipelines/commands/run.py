@@ -96,10 +96,10 @@ def publish(
 
     address = open_ledger(plan.address)
     # a domain that is on record is marked before anything else is done; another one by what registers it
-    noted = not ready.marked or note_lost_history(replace(plan, address=address), ready.unknown)
+    noted = note_lost_history(replace(plan, address=address), ready.lacking)
     with Store(address) as store:
         memory = begin_memory(settings, store)
-    histograms = histograms.in_ledger(address, memory, lost=None if noted else len(ready.unknown.names))
+    histograms = histograms.in_ledger(address, memory, lost=None if noted else ready.lacking)
     plan = histograms.plan
     pipeline = new_pipeline(options)
     decoded = pipeline | "Read" >> ready.source

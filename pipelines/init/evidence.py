@@ -12,14 +12,12 @@ from ...schemas.slots import DAY_US, HOUR_US, MINUTE_US, format_duration, time_z
 from ...transforms.common.batches import Floats, Ints
 from ..console import listed, percent, plural
 from ..errors import CommandError
-from .rhythm import COUNTER_RISES, are_counters, most_frequent, slot_of, usual_step
+from .rhythm import COUNTER_RISES, are_counters, marks_in, most_frequent, slot_of, usual_step
 from .words import ELECTRIC, ENERGY, POWER, STAMPS_END, TOTAL, WATTS
 
 if TYPE_CHECKING:
     from .look import Look
 
-#: Values that devices write for a missing one.
-_MARKS = np.array([*(-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0), *(9999.0, 99999.0, 999999.0, 9999999.0)])
 #: Steps from which values that nearly always rise may be a counter's.
 _FEW = 8
 #: Share of the slots with a reading below which values may be on change.
@@ -131,11 +129,7 @@ def _counters(look: Look, runs: list[Floats]) -> None:
 
 def _marks(look: Look, numbers: Floats) -> None:
     """Marks of a missing value among the numbers."""
-    finite = numbers[np.isfinite(numbers)]
-    often = [one for one in _MARKS if (finite == one).sum() > 1]
-    others = np.abs(finite[~np.isin(finite, often)])
-    far = 3 * float(np.quantile(others, 0.99)) + 1 if len(others) else 0.0
-    if marks := [f"{one:.0f}" for one in often if abs(one) > far]:
+    if marks := [f"{one:.0f}" for one, _ in marks_in(numbers)]:
         where = f"{look.query.column} not in ({', '.join(map(repr, marks))})"
         absent = replace(look.query, where=(*look.query.where, where)).text
         why = f"{listed(marks, 10)} come again and again: are they marks of a missing value?"

@@ -1,8 +1,8 @@
-"""A look at messages: the recipes tried on them, or expressions for their fields, with questions where several fit.
+"""A look at messages: proposals, by recipes or by the fields that there are, tried by the decoder of jobs.
 
-What is proposed is tried by the decoder of jobs on the messages themselves, so ``check`` accepts it. Of the messages
-only names go into it: of fields and headers, numbers of topic levels, a word for what is measured at such a level,
-units that are known. No value does, and no name of a series.
+The proposal that reads most messages wins, so ``check`` accepts it; where others are as likely it is a question. Of the
+messages only names go into it: of fields, numbers of topic levels, a word for what is measured at such a level, units
+that are known. No value does, and no name of a series.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.readings import Payload, Readings
 from ...schemas.settings.recipes import RECIPES, Recipe
+from ...transforms.common.batches import Floats, Ints
 from ...transforms.payloads.avro import SchemaLookup
 from ...transforms.payloads.decoder import PayloadDecoder, parser_of
 from ...transforms.payloads.messages import Messages, topics
@@ -32,7 +33,7 @@ from ..errors import CommandError, ExitCode
 from .look import Question
 from .rhythm import COUNTER_RISES, are_counters, runs_of, slot_of
 from .times import EPOCHS, text_format
-from .words import ELECTRIC, SERIES, TIME, TOTAL, VALUE, unit_of
+from .words import ELECTRIC, SERIES, TIME, TOTAL, VALUE, flow, unit_of
 
 #: Messages whose fields are looked at, levels of a document, answers to a question.
 _LOOKED, _DEEPEST, _ANSWERS = 200, 6, 8
@@ -41,6 +42,7 @@ _MOST, _FEW = 0.9, 0.2
 #: Rises from which a value whose name is that of a counter is one, where it does not fall.
 _FEWEST_RISES = 5
 _FORMATS: tuple[Payload, ...] = ("json", "csv", "msgpack", "cbor")
+_MARKED: dict[bytes, tuple[Payload, ...]] = {b"/": ("dsmr",), b"<": ("cim",)}
 _OTHER_TIME = re.compile(r"up_?time|boot|start|since|first|expir|install|today|yesterday|month", re.IGNORECASE)
 _OWN_TIME = re.compile(r"^(t|ts|at)$|_at$|[a-z]At$")
 _ID = re.compile(r"(?<!message)(?<!msg)(?<!event)[a-z]I[dD]$|^sn$|serial|eui$", re.IGNORECASE)
@@ -57,48 +59,77 @@ _PART = re.compile(
 )
 _WORD = re.compile(r"[\w-]+")
 _NUMBER = re.compile(r"\s*[-+]?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?\s*")
+#: How likely a name is that of the value, the likeliest first: a power, an energy, another value; anything else last.
+_LIKELY = (re.compile(r"power|watt|(^|_)k?w$", re.IGNORECASE), ELECTRIC, VALUE)
 #: Instants that a time lies between: the years 2000 to 2100.
 _EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: What no field of a message hides in expressions, and words that are values there.
 _NAMES = {"payload", "text", "topic", "header", "key", "stamp", "each", "it", "null", "true", "false"}
 
+Section = Mapping[str, Any]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class MessageLook:
-    """What some messages suggest."""
-
-    readings: dict[str, Any]  # the section of the settings, by the first answers
-    questions: tuple[Question, ...]  # its keys that are open
-    count: int  # messages that were looked at
-    read: int  # those of them with a reading
-    passed: int  # those that are of another kind
-    rejected: int  # those that cannot be read
-    names: int  # distinct series seen
-    interval_us: int | None  # a usual length of slot near the distance of two readings; ``None`` if no series had two
-    rises: bool  # whether the value is a counter
-    unit: str  # of the values; empty if it is not known
-    latest_us: int  # the latest reading
-    late_us: int  # the most that a reading is behind one that came before it
-    again: float  # share of the readings at whose time their series has another one
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What a proposal makes of the messages."""
+    """A section of readings, and what it makes of some messages."""
 
     readings: dict[str, Any]
-    read: int
-    rejected: int
-    passed: int
-    codes: npt.NDArray[np.int64]  # the series of each reading, shape (n,)
-    instants: npt.NDArray[np.int64]  # the time of each in microseconds, shape (n,)
-    values: npt.NDArray[np.float64]
+    count: int  # messages
+    rejected: int  # those that cannot be read
+    passed: int  # those that are of another kind
+    codes: Ints  # the series of each reading, shape (n,)
+    instants: Ints  # the time of each in microseconds, shape (n,)
+    values: Floats  # shape (n,)
+    questions: tuple[Question, ...] = ()  # its keys that are open
+
+    @property
+    def whole(self) -> Readings:
+        """The section with what its recipe says."""
+        return Readings.model_validate(self.readings)
+
+    @property
+    def read(self) -> int:
+        """Messages with a reading."""
+        return max(0, self.count - self.rejected - self.passed)
+
+    @property
+    def names(self) -> int:
+        """Distinct series."""
+        return len(np.unique(self.codes))
 
     @property
     def rank(self) -> tuple[int, int]:
         """Messages with a reading, less those that are lost, and series."""
-        return self.read - self.rejected, len(np.unique(self.codes))
+        return self.read - self.rejected, self.names
+
+    @property
+    def late_us(self) -> int:
+        """The most that a reading is behind one that came before it."""
+        return int((np.maximum.accumulate(self.instants) - self.instants).max())
+
+    def _times(self) -> Ints:
+        return np.unique(np.stack([self.codes, self.instants]), axis=1)
+
+    @property
+    def again(self) -> float:
+        """Share of the readings at whose time their series has another one."""
+        return 1 - self._times().shape[1] / len(self.codes)
+
+    @property
+    def interval_us(self) -> int | None:
+        """A usual length of slot near the distance of two readings; ``None`` if no series had two."""
+        codes, instants = self._times()
+        apart = np.diff(instants)[np.diff(codes) == 0]
+        return slot_of(apart) if len(apart) else None
+
+    def counted(self) -> MessageLook:
+        """The same, as a counter where the values rise and hardly fall."""
+        name, runs = str(self.readings.get("value", "")), runs_of(self.codes, self.instants, self.values)
+        fewest = _FEWEST_RISES if TOTAL.search(name) else COUNTER_RISES
+        if not name or not _rank(name) or not are_counters(runs, fewest):
+            return self
+        return replace(self, readings=self.readings | {"register": {"gap": "2h"}})
 
 
 @dataclass
@@ -120,13 +151,15 @@ class _Leaf:
         said = ".".join(map(_identifier, self.steps))
         return f"it.{said}" if self.steps[0] in _NAMES or said.startswith('"') else said
 
-    def are(self, good: Iterable[object]) -> bool:
-        """Whether most values are so."""
-        return sum(map(bool, good)) >= _MOST * len(self.values)
+    def within(self, each: str) -> str | None:
+        """The expression for readings of some objects; ``None`` where they cannot reach it."""
+        return self.path if self.each == each else f"payload.{self.path}" if self.each == "payload" else None
 
     @property
     def is_number(self) -> bool:
-        return self.are(isinstance(one, (int, float)) or _NUMBER.fullmatch(str(one)) for one in self.values)
+        """Whether most values are."""
+        good = sum(isinstance(one, (int, float)) or bool(_NUMBER.fullmatch(str(one))) for one in self.values)
+        return good >= _MOST * len(self.values)
 
     def time(self) -> dict[str, Any] | None:
         """How the times are written, as settings; ``None`` if it holds none."""
@@ -147,6 +180,14 @@ def _identifier(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else json.dumps(name)
 
 
+def _rank(name: str) -> int:
+    return next((at for at, form in enumerate(_LIKELY) if form.search(name)), len(_LIKELY))
+
+
+def _unit(name: str) -> dict[str, str]:
+    return {"unit": unit_of(name)} if unit_of(name) else {}
+
+
 class _Sample:
     """Some messages, and proposals tried on them."""
 
@@ -158,20 +199,19 @@ class _Sample:
         self.bodies = self._parsed([_unpacked(one) for one in raw] if packed else raw)
         self.plain = self.bodies is None and _NUMBER.fullmatch(raw[0][:100].decode("ascii", "replace")) is not None
         self.leaves = _leaves(self.bodies or [])
-        self.said = set(_WORD.findall(json.dumps((self.bodies or [])[:_ANSWERS], default=str)))
         self.topics = topics(messages, range(len(messages)))
         split = [one.split("/") for one in self.topics]
         words = {at: {one[at] for one in split} for at in range(min(map(len, split)))}
         known = {at for at, said in words.items() if all(map(_WORDS.fullmatch, said))}
-        self.measured = {at: sorted(words[at]) for at in known if len(words[at]) > 1}
+        self.measured = next(([(at, one) for one in sorted(words[at])] for at in sorted(known, reverse=True)
+                              if len(words[at]) > 1), [])  # fmt: skip
         self.levels = [at for at, said in words.items() if at not in known and len(said) > 1]
 
     def _parsed(self, raw: Sequence[bytes]) -> list[Any] | None:
         """What the payloads hold, by the first format in which most are objects or arrays."""
         first = raw[0].partition(b"\n")[0]
         delimiter = max((",", ";", "\t", "|"), key=lambda one: first.count(one.encode()))
-        marks: dict[bytes, tuple[Payload, ...]] = {b"/": ("dsmr",), b"<": ("cim",)}
-        for name in (*marks.get(raw[0][:1], _FORMATS), *(("avro",) if self.schemas is not None else ())):
+        for name in (*_MARKED.get(raw[0][:1], _FORMATS), *(("avro",) if self.schemas is not None else ())):
             how = {"payload": name} | ({"delimiter": delimiter} if name == "csv" and delimiter != "," else {})
             try:
                 section = Readings.model_validate({"each": "payload", "series": "s", "time": "t", "value": "v"} | how)
@@ -184,7 +224,7 @@ class _Sample:
                 return bodies
         return None
 
-    def outcome(self, readings: Mapping[str, Any]) -> _Outcome | None:
+    def outcome(self, readings: Section) -> MessageLook | None:
         """What a proposal makes of the messages; ``None`` if it is no mapping, or makes no reading."""
         try:
             section = Readings.model_validate(dict(readings))
@@ -195,21 +235,38 @@ class _Sample:
         if not found:
             return None
         names = [name for one in found for name in one.column("series").to_pylist()]
-        rejected = len({int(at) for one in parts for lost in one.rejects for at in lost.positions})
-        passed = sum(one.passed for one in parts)
-        return _Outcome(
+        return MessageLook(
             dict(readings),
-            max(0, len(self.messages) - rejected - passed),
-            rejected,
-            passed,
+            len(self.messages),
+            len({int(at) for one in parts for lost in one.rejects for at in lost.positions}),
+            sum(one.passed for one in parts),
             np.unique(names, return_inverse=True)[1].astype(np.int64),
             np.concatenate([one.column("time").cast("int64").to_numpy(zero_copy_only=False) for one in found]),
             np.concatenate([one.column("value").to_numpy(zero_copy_only=False) for one in found]),
         )
 
-    def best(self, proposals: Iterable[Mapping[str, Any]]) -> _Outcome | None:
-        """Of the proposals that most messages can be read by, with most series, the first."""
-        return max(filter(None, map(self.outcome, proposals)), key=lambda one: one.rank, default=None)
+    def chosen(self, tried: Iterable[tuple[str, Section, Iterable[Section]]]) -> MessageLook | None:
+        """Of what may be meant the likeliest by its name, with a question where others are as likely.
+
+        Args:
+            tried: A name, what it adds to the settings, and whole proposals with it.
+        """
+        good = list[tuple[MessageLook, Section]]()
+        least = len(_LIKELY)
+        for name, said, proposals in sorted(tried, key=lambda one: _rank(one[0])):
+            if good and _rank(name) > least:
+                break
+            best = max(filter(None, map(self.outcome, proposals)), key=lambda one: one.rank, default=None)
+            if best is not None:
+                least = _rank(name)
+                good.append((best, said))
+        if not good:
+            return None
+        best, said = max(good, key=lambda one: one[0].rank[0])
+        key = next(iter(said), "")
+        others = dict.fromkeys(flow(one.get(key)) for _, one in sorted(good, key=lambda one: -one[0].rank[0]))
+        question = Question(f"readings.{key}", "which of them is it?", tuple((one, "") for one in others))
+        return replace(best, questions=(question,) if len(others) > 1 else ())
 
     def values(self, wanted: str | None) -> list[_Leaf]:
         """The fields that may be the value, the likeliest first."""
@@ -219,36 +276,82 @@ class _Sample:
         kept = [one for one in numbers if one.time() is None and not SERIES.search(one.name)]
         return sorted(kept, key=lambda one: (_rank(one.name), -len(one.documents), len(one.steps), one.path))[:_ANSWERS]
 
-    def series(self, each: str) -> list[Any]:
+    def series(self, each: str) -> list[Section]:
         """What may name the series."""
         levels = [f"topic[{at}]" for at in self.levels]
         named = [
             one
             for leaf in self.leaves
             if SERIES.search(leaf.name) or _ID.search(leaf.name) or leaf.steps[-2:-1] == ("tags",)
-            if (one := _within(leaf, each)) is not None and len(leaf.documents) >= _FEW * len(self.bodies or [])
+            if (one := leaf.within(each)) is not None and len(leaf.documents) >= _FEW * len(self.bodies or [])
         ][:_ANSWERS]
-        joined = [f"name([{', '.join(levels)}])"] if len(levels) > 1 else []
         own = ["name"] if each.startswith("fields(") else []
+        joined = [f"name([{', '.join(levels)}])"] if len(levels) > 1 else []
         keys = ["key"] if all(key and key.isascii() for key in self.messages.keys) else []
-        return [*own, *named, *joined, *levels, *keys, *([{"constant": self.only}] if self.only else [])]
+        only = [{"constant": self.only}] if self.only else []
+        return [{"series": one} for one in (*own, *named, *joined, *levels, *keys, *only)]
 
-    def times(self, each: str) -> list[dict[str, Any]]:
+    def times(self, each: str) -> list[Section]:
         """What may be the time, the likeliest first."""
         found = [(one.each != each, len(one.steps), said, how) for one in self.leaves
-                 if (how := one.time()) is not None and (said := _within(one, each)) is not None]  # fmt: skip
+                 if (how := one.time()) is not None and (said := one.within(each)) is not None]  # fmt: skip
         return [*({"time": said, **how} for *_, said, how in sorted(found, key=lambda one: one[:3])), {"time": "stamp"}]
 
+    def by_recipe(self, wanted: str | None) -> MessageLook | None:
+        """The recipe that reads most messages; of several the one that names most of their fields."""
+        found = list[tuple[tuple[int, int, int], MessageLook]]()
+        words = set(_WORD.findall(json.dumps((self.bodies or [])[:_ANSWERS], default=str)))
+        texts = {one.path for one in self.leaves if type(one.values[0]) is str}
+        for recipe in RECIPES.values():
+            # a recipe without topics of its own is told by how its times are written
+            alien = "time_unit" in recipe.readings and recipe.readings["time"] in texts
+            if any(_is_on(name, recipe.topic) for name in set(self.topics)) if recipe.topic else not alien:
+                each = "payload.metrics[]" if "metrics" in recipe.readings["each"] else "payload"
+                series = self.series(each) if "series" in recipe.missing else [{}]
+                best = self.chosen(
+                    (name, said, [{"recipe": recipe.name, **said, **one} for one in series])
+                    for name, said in self._named(recipe, wanted)
+                )
+                if best is not None and best.rank[0] > 0:
+                    fit = words.intersection(_WORD.findall(f"{best.readings} {recipe.readings}"))
+                    found.append(((best.rank[0], len(fit), best.rank[1]), best))
+        return max(found, key=lambda one: one[0])[1] if found else None
 
-def _rank(name: str) -> int:
-    """How likely a name is that of the value, the likeliest 0: a power, an energy, another value, anything else."""
-    forms = (re.compile(r"power|watt|(^|_)k?w$", re.IGNORECASE), ELECTRIC, VALUE)
-    return next((at for at, form in enumerate(forms) if form.search(name)), len(forms))
+    def _named(self, recipe: Recipe, wanted: str | None) -> list[tuple[str, Section]]:
+        """What the settings must name beside a recipe and its series, each with the name that says how likely it is."""
+        leaves = self.values(wanted)
+        if "value" in recipe.missing or wanted is not None:
+            unit = {} if "unit" in recipe.readings else {"unit": ""}
+            return [(one.name, {"value": f"{one.path} || false"} | (unit and _unit(one.name))) for one in leaves]
+        if "of" in recipe.missing:
+            return [(one, {"of": _identifier(one)}) for one in dict.fromkeys(leaf.steps[0] for leaf in leaves)]
+        if "where" in recipe.missing:
+            said = {str(one) for leaf in self.leaves if leaf.name == "resourceName" for one in leaf.values}
+            return [(one, {"where": f"resourceName == '{one}'"}) for one in sorted(filter(_WORDS.fullmatch, said))]
+        return [("", {})]
 
+    def by_fields(self, wanted: str | None) -> MessageLook | None:
+        """Expressions for the fields that messages have, or for payloads that are numbers."""
+        if self.bodies is not None:
+            return self.chosen(map(self._of_leaf, self.values(wanted)))
+        if not self.plain:
+            return None
+        said = {**self.own, "each": "@", "time": "stamp", "value": "text"}
+        words = [(one, {"where": f"topic[{at}] == '{one}'", **_unit(one)}) for at, one in self.measured]
+        return self.chosen(
+            (name, more, [{**said, **more, **one} for one in self.series("@")]) for name, more in words or [("", {})]
+        )
 
-def _within(leaf: _Leaf, each: str) -> str | None:
-    """The expression of a field for readings of some objects; ``None`` where they cannot reach it."""
-    return leaf.path if leaf.each == each else f"payload.{leaf.path}" if leaf.each == "payload" else None
+    def _of_leaf(self, leaf: _Leaf) -> tuple[str, Section, Iterable[Section]]:
+        """A field as the value, with every time and series that there may be."""
+        beside = {(leaf.each, (*leaf.steps[:-1], name)) for name in (*FIELDS, f"{leaf.name} unit")}
+        units = (one for one in self.leaves if (one.each, one.steps) in beside and str(one.values[0]) in UNITS)
+        unit = next(units, None)
+        said: dict[str, Any] = {**self.own, "each": leaf.each, "value": leaf.path, **_unit(leaf.name)}
+        said |= {"value": f"{leaf.path} || false"} if len(leaf.documents) < len(self.bodies or []) else {}
+        said |= {} if unit is None else {"units": unit.path, "unit": str(unit.values[0])}
+        both = product(self.times(leaf.each), self.series(leaf.each))
+        return leaf.name, {"value": said["value"]}, ({**said, **how, **one} for how, one in both)
 
 
 def _unpacked(payload: bytes) -> bytes:
@@ -301,6 +404,18 @@ def _walk(
         yield each, steps, value
 
 
+def _is_on(name: str, form: str) -> bool:
+    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything.
+
+    A device's own prefix, where the form begins with it, may have several levels; the recipe counts from the end then.
+    """
+    levels, wanted = name.split("/"), form.split("/")
+    levels = levels[-len(wanted) :] if wanted[0].isupper() else levels
+    return len(levels) == len(wanted) and all(
+        one == two or two.replace("@", "").isupper() or ":" in two for one, two in zip(levels, wanted, strict=True)
+    )
+
+
 def look_at_messages(
     messages: Messages,
     where: str,
@@ -325,11 +440,9 @@ def look_at_messages(
     if not len(messages):
         raise CommandError(f"{where}: no message with a payload came: let a device send some", ExitCode.SOURCE)
     sample = _Sample(messages, timezone, schemas, only)
-    found, questions = _by_recipe(sample, value)
+    found = sample.by_recipe(value)
     if found is None or found.rank[0] < _FEW * len(messages):
-        own, asked = _by_fields(sample, value)
-        if own is not None and (found is None or own.rank > found.rank):
-            found, questions = own, asked
+        found = max(filter(None, (found, sample.by_fields(value))), key=lambda one: one.rank, default=None)
     if found is None:
         raise CommandError(
             f"{where}: neither a recipe nor fields of objects in {', '.join(_FORMATS)} read {len(messages)} messages"
@@ -337,133 +450,4 @@ def look_at_messages(
             + "; give --value PATH, --registry for Avro, or a narrower topic, and see docs/messages.md",
             ExitCode.SOURCE,
         )
-    return _look(found, questions, sample)
-
-
-_Asked = tuple["_Outcome | None", list[Question]]
-
-
-def _by_recipe(sample: _Sample, wanted: str | None) -> _Asked:
-    """The recipe that reads most messages; of several the one that names most of their fields."""
-    found = list[tuple[tuple[int, int, int], _Outcome, list[Question]]]()
-    texts = {one.path for one in sample.leaves if type(one.values[0]) is str}
-    for recipe in RECIPES.values():
-        # a recipe without topics of its own is told by how its times are written
-        alien = "time_unit" in recipe.readings and recipe.readings["time"] in texts
-        if any(_is_on(name, recipe.topic) for name in set(sample.topics)) if recipe.topic else not alien:
-            each = "payload.metrics[]" if "metrics" in recipe.readings["each"] else "payload"
-            series = [{"series": one} for one in sample.series(each)] if "series" in recipe.missing else [{}]
-            best, asked = _chosen(
-                (rank, said, sample.best({"recipe": recipe.name, **said, **one} for one in series))
-                for rank, said in _named(sample, recipe, wanted)
-            )
-            if best is not None and best.rank[0] > 0:
-                fit = sample.said.intersection(_WORD.findall(f"{best.readings} {recipe.readings}"))
-                found.append(((best.rank[0], len(fit), best.rank[1]), best, asked))
-    return max(found, key=lambda one: one[0])[1:] if found else (None, [])
-
-
-def _named(sample: _Sample, recipe: Recipe, wanted: str | None) -> list[tuple[int, dict[str, Any]]]:
-    """What the settings must name beside a recipe and its series, each with how likely the name is."""
-    leaves = sample.values(wanted)
-    if "value" in recipe.missing or wanted is not None:
-        unit = {} if "unit" in recipe.readings else {"unit": ""}
-        return [(_rank(one.name), {"value": f"{one.path} || false"} | (unit and _unit(one.name))) for one in leaves]
-    if "of" in recipe.missing:
-        return [(_rank(one), {"of": _identifier(one)}) for one in dict.fromkeys(leaf.steps[0] for leaf in leaves)]
-    if "where" in recipe.missing:
-        said = {str(one) for leaf in sample.leaves if leaf.name == "resourceName" for one in leaf.values}
-        words = sorted(filter(_WORDS.fullmatch, said))
-        return [(_rank(one), {"where": f"resourceName == '{one}'"}) for one in words]
-    return [(0, {})]
-
-
-def _chosen(tried: Iterable[tuple[int, dict[str, Any], _Outcome | None]]) -> _Asked:
-    """Of what may be meant the likeliest by its name, and a question where others are as likely."""
-    good = [(rank, said, one) for rank, said, one in tried if one is not None]
-    least = min((rank for rank, _, _ in good), default=0)
-    good = sorted((one for one in good if one[0] == least), key=lambda one: -one[2].rank[0])
-    if not good:
-        return None, []
-    key = next(iter(good[0][1]), "")
-    answers = tuple((one, "") for one in dict.fromkeys(str(said.get(key)) for _, said, _ in good))
-    return good[0][2], [Question(f"readings.{key}", "which of them is it?", answers)] if len(answers) > 1 else []
-
-
-def _is_on(name: str, form: str) -> bool:
-    """Whether a topic is of the form of a recipe, whose levels in capitals stand for anything.
-
-    A device's own prefix, where the form begins with it, may have several levels; the recipe counts from the end then.
-    """
-    levels, wanted = name.split("/"), form.split("/")
-    levels = levels[-len(wanted) :] if wanted[0].isupper() else levels
-    return len(levels) == len(wanted) and all(
-        one == two or two.replace("@", "").isupper() or ":" in two for one, two in zip(levels, wanted, strict=True)
-    )
-
-
-def _by_fields(sample: _Sample, wanted: str | None) -> _Asked:
-    """Expressions for the fields that messages have, or for payloads that are numbers, and what is open."""
-    if sample.bodies is not None:
-        found = ((leaf, _of_leaf(sample, leaf)) for leaf in sample.values(wanted))
-        return _chosen(
-            (_rank(leaf.name), {"value": one.readings["value"]}, one) for leaf, one in found if one is not None
-        )
-    if not sample.plain:
-        return None, []
-    said = {**sample.own, "each": "@", "time": "stamp", "value": "text"}
-    words = [(_rank(one), {"where": f"topic[{at}] == '{one}'", **_unit(one)})
-             for at in list(sample.measured)[-1:] for one in sample.measured[at]]  # fmt: skip
-    return _chosen(
-        (rank, more, sample.best({**said, **more, "series": one} for one in sample.series("@")))
-        for rank, more in words or [(0, {})]
-    )
-
-
-def _of_leaf(sample: _Sample, leaf: _Leaf) -> _Outcome | None:
-    """A field as the value, with the time and series that read most messages."""
-    beside = {(leaf.each, (*leaf.steps[:-1], name)) for name in (*FIELDS, f"{leaf.name} unit")}
-    said_units = (one for one in sample.leaves if (one.each, one.steps) in beside and str(one.values[0]) in UNITS)
-    unit = next(said_units, None)
-    said: dict[str, Any] = {**sample.own, "each": leaf.each, "value": leaf.path, **_unit(leaf.name)}
-    said |= {"value": f"{leaf.path} || false"} if len(leaf.documents) < len(sample.bodies or []) else {}
-    said |= {} if unit is None else {"units": unit.path, "unit": str(unit.values[0])}
-    series = sample.series(leaf.each)
-    timed = [one for how in sample.times(leaf.each) if (one := sample.outcome({**said, **how, "series": series[-1]}))]
-    best = max(timed, key=lambda one: one.rank[0], default=None) if series else None
-    return None if best is None else sample.best({**best.readings, "series": one} for one in series)
-
-
-def _unit(name: str) -> dict[str, str]:
-    return {"unit": unit_of(name)} if unit_of(name) else {}
-
-
-def _look(found: _Outcome, questions: list[Question], sample: _Sample) -> MessageLook:
-    """What is said of the best proposal."""
-    readings, whole = found.readings, Readings.model_validate(found.readings)
-    name = str(readings.get("value", ""))
-    fewest = _FEWEST_RISES if TOTAL.search(name) else COUNTER_RISES
-    runs = runs_of(found.codes, found.instants, found.values)
-    rises = bool(name) and _rank(name) > 0 and bool(are_counters(runs, fewest))
-    if rises:
-        readings = readings | {"register": {"gap": "2h"}}
-    times = np.unique(np.stack([found.codes, found.instants]), axis=1)
-    apart = np.diff(times[1])[np.diff(times[0]) == 0]
-    # what the broker had kept came at once, whenever it was measured
-    retained = any(("mqtt-retain", b"1") in one for one in sample.messages.headers)
-    apart = apart[:0] if retained and "stamp" in str(whole.time) else apart[apart > 0]
-    return MessageLook(
-        readings=readings,
-        questions=tuple(questions),
-        count=len(sample.messages),
-        read=found.read,
-        passed=found.passed,
-        rejected=found.rejected,
-        names=found.rank[1],
-        interval_us=slot_of(apart) if len(apart) else None,
-        rises=rises or whole.register_ is not None,
-        unit=whole.unit.strip(),
-        latest_us=int(found.instants.max()),
-        late_us=int((np.maximum.accumulate(found.instants) - found.instants).max()),
-        again=1 - times.shape[1] / len(found.codes),
-    )
+    return found.counted()

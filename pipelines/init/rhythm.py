@@ -14,6 +14,8 @@ from ...schemas.slots import DAY_US, HOUR_US, format_instant
 #: Rises from which a value that does not fall is said to be a counter; rises of a series that may be by chance; the
 #: part of the series that may fall; and what part of its value may be left of a counter that was cleared.
 COUNTER_RISES, _CHANCE_RISES, _MAY_FALL, _CLEARED = 24, 2, 0.1, 100
+#: Values that devices write for a missing one.
+_MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 9999.0, 99999.0, 999999.0, 9999999.0)
 #: Series that are looked at for that.
 _SERIES_TRIED = 1_000
 #: Microseconds of a week; when the first Sunday since 1970 begins; and how long after that clocks are set.
@@ -99,6 +101,16 @@ def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_
     counters = [count for count, steps in rises if count > min(_CHANCE_RISES, steps / 2)]
     falling = sum(count == 0 for count, _ in rises)
     return sum(counters) >= fewest and falling <= _MAY_FALL * len(rises)
+
+
+def marks_in(values: npt.NDArray[np.float64]) -> list[tuple[float, int]]:
+    """Marks of a missing value, which come again and lie far from all other values; how often each does."""
+    finite = values[np.isfinite(values)]
+    found = {one: int(np.isclose(finite, one, rtol=1e-9).sum()) for one in _MARKS}
+    often = [one for one, count in found.items() if count > 1]
+    others = np.abs(finite[~np.isin(np.round(finite), often)])
+    far = 3 * float(np.quantile(others, 0.99)) + 1 if len(others) else 0.0
+    return [(one, found[one]) for one in often if abs(one) > far]
 
 
 def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:

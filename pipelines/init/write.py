@@ -24,7 +24,7 @@ from ..commands.schema import SCHEMA_FILE
 from ..console import plural
 from ..errors import CommandError
 from .files import without_packing
-from .look import Look
+from .look import Look, Question
 from .words import ENERGY, WATTS, flow, quoted
 
 #: The file of the settings, where no other is named.
@@ -33,34 +33,31 @@ SETTINGS_FILE = "settings.yaml"
 POWER_EDGES = (250.0, 500.0, 1000.0, 2000.0)
 USUAL_BINS = "bins everyone would choose"
 NO_UNIT = "of no known unit"
+READ_AS_COUNTER = "the values rise and hardly fall: read as a meter's counter, whose rise in a slot is the value"
 _ZONE = ": a name such as Europe/London, see --timezone"
 _OPEN_EDGES = "which bins? Round numbers chosen without the data, which are public with this file"
-#: Settings for a file: what stands where, as a whole at the end.
-_SOURCE_TEXT = """\
+#: Settings, of a look at files and of one at messages.
+SETTINGS = """\
 # yaml-language-server: $schema={schema}
-# Written by `quiltstream init` from a look at {file}:
-#   quiltstream check {this}             says what is in the data, for your eyes only
-{belief}#   quiltstream run --dry-run {this}     says what it will publish and cost, before any data is read
-#   quiltstream run {this}
+# Written by `quiltstream init` from a look at {look}:
+{commands}
 # Everything in this file is public. docs/settings.md explains every setting.
 
 {source}
 readings:
 {readings}
 slots:  # at most one reading counts per series and slot, the latest
-{slots}{zoned}  # timezone: {zone_note}
+{slots}  # timezone: {zone_note}
 
-"""
-#: Of every settings file: what is believed and promised; the states; and the model, fitted yet or not.
-BELIEF_TEXT = """\
 {states}
 # What is believed about missing cells: public (which are missing says nothing of the values),
 # state (missing is a state of its own) or {{break: 2h}} (independent after a longer gap).
 {missing}
 # What is believed about the data: the promise holds for series that are as the belief says, and for no others.
 {model}
-"""
-PROMISE_TEXT = """\
+# Which windows are published, for every series, also where there are no readings.
+{windows}
+{groups}
 privacy:
   epsilon: 1.0  # what all windows of this query together may tell about one slot of one series
   mechanism: forward-backward  # left out: mqm-approx, for the same promise with several times more noise
@@ -72,42 +69,30 @@ domain: {domain}
 sink: {{{sink}: {output}}}
 ledger: sqlite:///{ledger}  # or postgresql+psycopg://...; keep it: without it the budget is lost
 """
+_COMMANDS = """\
+#   quiltstream check {this}             says what is in the data, for your eyes only
+{belief}#   quiltstream run --dry-run {this}     says what it will publish and cost, before any data is read
+#   quiltstream run {this}"""
 _STAND_IN = """\
-# {fitting}
+# {how}
 # Or give bounds that you can defend by hand, model: {{pi_min: 0.02, gap: 0.3}}: see docs/model.md.
 # Until then it is a STAND-IN made of the interval alone, which `run` refuses without --accept-stand-in.
 model: stand-in
 """
-_HOLD_OUT = """\
-A model is fitted on series that are not published, and the roster has every series of the file. Hold some out:
-#   {command}
-# or fit one on a history of other series, and write `model: model.json`."""
-_OF_OTHERS = """\
-{why}
-# This takes one that comes with the package, writes this file anew and asks again what was answered:
-#   {command}{weak}
-# or fit one on a history of other series, and write `model: model.json`."""
-_ONE_SERIES = "The file is one series, so its model is of others."
-_FEW_SERIES = "Half of the few series would say little of further ones, so the model is of others."
-_NONE_FITS = """\
-{why} For this unit and interval none comes with the package:
-# fit one on a history of other series, and write `model: model.json`."""
+_OWN = "fit one on a history of other series, and write `model: model.json`."
+_ANEW = "{why} This writes the file anew, and asks again what was answered:\n#   {command}\n# Or " + _OWN
 _SHIPPED = """\
 # It comes with the package, fitted on {source}, and
 # holds for a series that forgets as fast as {rank} of these {series} do; nothing says that yours does. Its states and
 # slots are those above.{weak}
 model: {name}
 """
-_OPEN_SERIES = (
-    "A model is fitted on series that are not published. Which there are is open: answer the questions above."
-)
 _FITTED = """\
 # It is fitted on the series that are not published, and holds for a share of such series, which --cover says:
 #   {following}
 model: model.json
 """
-_WINDOWS_TEXT = """\
-# Which windows are published, for every series, also where there are no readings.
+_WINDOWS = """\
 windows:
   size: {size}
   # every: 1d  # a divisor of size makes them slide; size may be day, week or month of the calendar in slots.timezone
@@ -116,26 +101,17 @@ windows:
 
 # Of this query alone, at no further cost:
 # by: hour  # a histogram for each hour of the day; or weekday, weekend, month, or several: [weekend, hour]
-{bins}
-{groups}
-"""
-_ROSTERS = (
-    """\
+{bins}"""
+NO_ROSTER = """\
 # One histogram per series drowns in noise unless windows are long. A roster with the groups gives useful numbers:
 # roster: roster.csv  # columns: series, group
 # group_by: group
-""",
-    """\
-# {which}
-# Without these two settings each series has a histogram.
+"""
+_ROSTER = """\
+# The series that are published, in one group. Without these two settings each series has a histogram.
 roster: {roster}
 group_by: group
-""",
-)
-_WHICH = (
-    "Every series of the file, in one group: a histogram of all, with the noise of a single series.",
-    "The series that are published, in one group; the others of the file are the history that the model is fitted on.",
-)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,100 +203,99 @@ def guess(look: Look, output: Path, command: Callable[[Sequence[str]], str], shi
     name, roster, path = name_of(title), roster_of(output).name, relative(look.rows.files, output)
     selects = {text.split(" as series")[0] for one in look.questions for text, _ in one.answers if "\nfrom " in text}
     is_grouped = look.names > 1 and len(selects) < 2
-    fit = partial(fit_command, output.name, roster)
     watts = watts_of(look.unit, look.interval)
     is_power = watts is not None or look.asks("readings.scale")
-    edges = (*([0.0] if look.below and not look.rises else []), *POWER_EDGES)
-    edges = edges if given is None or given.states is None else given.states.edges
-    if not is_power and not look.labels and given is None:
+    edges, unit = (*([0.0] if look.below and not look.rises else []), *POWER_EDGES), "W"
+    if given is not None and given.states is not None:
+        edges, unit = given.states.edges, given.states.unit
+    elif not is_power and not look.labels:
         look.ask("states.edges", _OPEN_EDGES, ("[E1, E2, E3]", "three edges make four bins"), unwritten="[1, 10, 100]")
     beliefs = _fitting(look)
     few = is_grouped and float(usual_cover(look.names // 2)) < LEAST_ODDS and bool(beliefs)
     way = ("--model", *beliefs) if few or not is_grouped else ("--hold-out", "0.5")
     windows = windows_of(look, long=is_power and given is not None and not is_grouped)
+    stop = f"stop: {windows.stop}" if look.rows.complete else "# stop:  left out, it ends with the data"
 
     def compose(held: int, *, is_open: bool) -> str:
-        asked = _Asked(look, is_open=is_open)
-        again = command(way)
-        weak = "".join(f"\n# It is {one}." for one in map(weakness, beliefs.values()) if one)
-        of_others = partial((_OF_OTHERS if beliefs else _NONE_FITS).format, command=again, weak=weak)
-        what = of_others(why=_FEW_SERIES) if few else _HOLD_OUT.format(command=again)
-        model = _STAND_IN.format(fitting=what)
-        belief = f"{again}     {'takes a belief of others' if few else 'holds a history'}"
-        groups = _ROSTERS[1].format(which=_WHICH[held > 0], roster=roster)
-        if given is not None:
-            cover, source = given.diagnostics["cover"], given.provenance.source
-            named = {"name": shipped_model, "source": source, "rank": cover["rank"], "series": cover["series"]}
-            named["weak"] = f"\n# It is {weak}." if (weak := weakness(given)) else ""
-            model, belief = _SHIPPED.format(**named), ""
-            groups = groups if is_grouped else _ROSTERS[0]
-        elif held:
-            model, belief = _FITTED.format(following=fit(held)), f"{fit(held)}     the belief, see model below"
-        elif not is_grouped:
-            what = _OPEN_SERIES if look.names > 1 else of_others(why=_ONE_SERIES)
-            model, groups, belief = _STAND_IN.format(fitting=what), _ROSTERS[0], ""
+        asked = Asked(_questions(look), is_open=is_open)
+        following = fit_command(output.name, roster, held) if held else ""
+        if given is None:
+            model, belief = _believed(look, beliefs, command(way), following, grouped=is_grouped, few=few)
+        else:
+            model, belief = _taken(given, shipped_model or ""), ""
         states = f"states:\n{asked.text('states.categories' if look.labels else 'states.edges')}"
-        return (_SOURCE_TEXT + BELIEF_TEXT + _WINDOWS_TEXT + PROMISE_TEXT).format(
+        return SETTINGS.format(
             **shared(name, look.zone, "parquet", f"{name}-releases.parquet"),
-            file=path,
+            look=path,
+            commands=_COMMANDS.format(this=shlex.quote(output.name), belief=belief),
             source=_source(look, path, asked),
-            this=shlex.quote(output.name),
-            belief=f"#   {belief}\n" if belief else "",
             readings=_readings(look, name, watts, asked),
             slots=asked.text("slots.of", of)
             + asked.text("slots.interval", format_duration(look.interval))
-            + f"  origin: {windows.origin}\n",
-            zoned=asked.text("slots.timezone", look.zone),
-            states=edges_text(USUAL_BINS, edges, "W" if given is None or given.states is None else given.states.unit)
+            + f"  origin: {windows.origin}\n"
+            + asked.text("slots.timezone", look.zone),
+            states=edges_text(USUAL_BINS, edges, unit)
             if given is not None or (is_power and not look.labels)
             else states + '  unit: ""\n' * (not look.labels),
-            missing=asked.text(
-                "missing",
-                "state" if _is_counter(look) else "public",
-                indent="",
-            ),
+            missing=asked.text("missing", "state" if _is_counter(look) else "public", indent=""),
             model=model,
-            groups=groups,
-            bins=_bins(edges, few=given is not None and not is_grouped) if is_power and len(edges) > 1 else "",
-            size=windows.size,
-            start=windows.start,
-            stop=f"stop: {windows.stop}"
-            if look.rows.complete
-            else "# stop:  left out, it ends with the data, which are longer than the look",
+            windows=_WINDOWS.format(
+                size=windows.size,
+                start=windows.start,
+                stop=stop,
+                bins=_bins(edges, few=given is not None and not is_grouped) if is_power and len(edges) > 1 else "",
+            ),
+            groups=_ROSTER.format(roster=roster) if is_grouped else NO_ROSTER,
         )
 
     text = compose(0, is_open=False)
     load_settings(text)  # what is written must be accepted, once it is answered
     with_history = partial(compose, is_open=True) if is_grouped else None
-    keys = tuple(one.key for one in look.questions)
     said = _said(look, watts, windows)
     if given is not None and weakness(given):
         said = (*said, ("belief", weakness(given)))
+    keys = tuple(one.key for one in look.questions)
     return Guess(compose(0, is_open=True), said, with_history, answered=text, questions=keys, way=way)
+
+
+def _taken(model: Model, name: str) -> str:
+    """A belief of the package with what is said of it."""
+    cover, weak = model.diagnostics["cover"], weakness(model)
+    said = {"source": model.provenance.source, "rank": cover["rank"], "series": cover["series"]}
+    return _SHIPPED.format(name=name, weak=f"\n# It is {weak}." if weak else "", **said)
+
+
+def _believed(
+    look: Look, beliefs: dict[str, Model], again: str, following: str, *, grouped: bool, few: bool
+) -> tuple[str, str]:
+    """The model that is fitted, or its stand-in, with what is said of it; and the line of the command for it."""
+    if following:
+        return _FITTED.format(following=following), f"#   {following}     the belief, see model below\n"
+    weak = "".join(f"\n# It is {one}." for one in map(weakness, beliefs.values()) if one)
+    if look.names > 1 and not grouped:
+        how = "A model is fitted on series that are not published. Which there are is open: answer the questions."
+    elif grouped and not few:
+        how = _ANEW.format(why="The roster has every series of the file; hold some out.", command=again)
+    elif beliefs:
+        how = _ANEW.format(why="Of so few series the belief is one of others.", command=again) + weak
+    else:
+        how = f"None that comes with the package is of this unit and interval: {_OWN}"
+    what = f"#   {again}     {'takes a belief of others' if few else 'holds a history'}\n"
+    return _STAND_IN.format(how=how), what if grouped else ""
 
 
 def _bins(edges: Sequence[float], *, few: bool) -> str:
     """Unions of the states: of one series two counts are useful sooner than five."""
     coarse = f"bins: [{edges[len(edges) // 2]:.12g}]"
-    if few:
-        return (
-            f"{coarse}  # two counts; left out, one for each of {len(edges) + 1} states, which takes longer windows\n"
-        )
-    return f"# {coarse}  # coarser bins: edges that are among those of the states\n"
+    note = f"two counts; left out, one for each of {len(edges) + 1} states, which takes longer windows"
+    return f"{coarse}  # {note}\n" if few else f"# {coarse}  # coarser bins: some of the edges of the states\n"
 
 
-class _Asked:
+class Asked:
     """The questions of settings by their keys; where they are not open, each has its first answer."""
 
-    def __init__(self, look: Look, *, is_open: bool) -> None:
-        self.is_open, self.questions = is_open, list(look.questions)
-        if look.is_select or look.asks("readings.select"):  # where the value is open, that is a question of the SELECT
-            for at, one in enumerate(self.questions):
-                if one.key == "readings.value":
-                    names = [quoted(json.loads(text) if text.startswith('"') else text) for text, _ in one.answers]
-                    made = [replace(look.query, value=f"num({name})", column=name).text for name in names]
-                    answers = tuple((text, meaning) for text, (_, meaning) in zip(made, one.answers, strict=True))
-                    self.questions[at] = replace(one, key="readings.select", answers=answers)
+    def __init__(self, questions: Sequence[Question], *, is_open: bool) -> None:
+        self.is_open, self.questions = is_open, questions
 
     def text(self, key: str, usual: str = "", note: str = "", indent: str = "  ") -> str:
         """The lines of a key: a question, its first answer, or what it is where nothing is asked; none of nothing."""
@@ -337,11 +312,24 @@ class _Asked:
         return "".join(f"{indent}{line}\n" for one in lines for line in one.split("\n"))
 
 
+def _questions(look: Look) -> list[Question]:
+    """What a look asks; where a SELECT stands, an open value is a question of the SELECT."""
+    questions = list(look.questions)
+    if look.is_select or look.asks("readings.select"):
+        for at, one in enumerate(questions):
+            if one.key == "readings.value":
+                names = [quoted(json.loads(text) if text.startswith('"') else text) for text, _ in one.answers]
+                made = [replace(look.query, value=f"num({name})", column=name).text for name in names]
+                answers = tuple((text, meaning) for text, (_, meaning) in zip(made, one.answers, strict=True))
+                questions[at] = replace(one, key="readings.select", answers=answers)
+    return questions
+
+
 def _block(text: str) -> str:
     return "|-\n  " + text.replace("\n", "\n  ") if "\n" in text else text
 
 
-def _source(look: Look, path: str, asked: _Asked) -> str:
+def _source(look: Look, path: str, asked: Asked) -> str:
     """The section of the source: on one line, where it asks nothing."""
     options = {name: json.dumps(one) if name == "delimiter" else flow(one) for name, one in look.rows.options.items()}
     given = {look.rows.kind: flow(path), **options}
@@ -354,7 +342,7 @@ def _source(look: Look, path: str, asked: _Asked) -> str:
     )
 
 
-def _readings(look: Look, name: str, watts: float | None, asked: _Asked) -> str:
+def _readings(look: Look, name: str, watts: float | None, asked: Asked) -> str:
     """The section of the readings."""
     is_select = look.is_select or any(one.key == "readings.select" for one in asked.questions)
     if is_select:
@@ -482,16 +470,10 @@ def _said(look: Look, watts: float | None, windows: _Windows) -> tuple[tuple[str
         series = f"{what}, {look.names:,} seen" + ("" if look.rows.complete else " in the first rows")
         if look.series == "filename" and not look.rows.complete:
             series = f"each file: {plural(look.rows.count, 'file')}, {look.names:,} looked into"
-    of_zone = [*(["times without an offset"] if times.naive else []), *(["days"] if windows.zoned else [])]
-    zoned = "times without an offset are read as UTC"
-    if zone != "UTC":
-        zoned = (
-            f"{', and '.join(of_zone)}{',' if len(of_zone) > 1 else ''} are of {zone}" if of_zone else "with offsets"
-        )
+    zoned = f"times without an offset are read as {zone}" if times.naive or zone == "UTC" else "with offsets"
+    zoned += f"; days are of {zone}" if windows.zoned and zone != "UTC" else ""
     if look.more.get("ambiguous"):
-        zoned += (
-            "; an hour that a clock set back doubles is told apart by the order of rows, readings.ambiguous: in-order"
-        )
+        zoned += "; an hour that the clock doubles is told apart by the order of rows, readings.ambiguous: in-order"
     columns, read = " and ".join(times.columns), f", read as {times.form}" if times.plain and times.form else ""
     count = (
         f"{plural(windows.count, windows.size)}"
@@ -500,12 +482,11 @@ def _said(look: Look, watts: float | None, windows: _Windows) -> tuple[tuple[str
     )
     value = f"column {look.value}" if look.value != "reading_" else "in the columns of numbers"
     unit = "labels" if look.labels else (look.unit or NO_UNIT) + (f", times {watts:.12g} for W" if watts else "")
-    rises = "series rise and hardly fall: read as a meter's counter, whose rise in a slot is the value"
     rows = (
         ("series", series),
         ("time", f"column {columns}{read}; {zoned}"),
         ("value", f"{value}, {unit}"),
-        *([("counter", rises)] if look.rises else []),
+        *([("counter", READ_AS_COUNTER)] if look.rises else []),
         *look.said,
         ("interval", format_duration(look.interval)),
         ("windows", count if look.rows.complete else f"of {windows.size}, as many as the data fill"),

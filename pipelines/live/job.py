@@ -90,8 +90,7 @@ def live_job(
     follower = Follower(plan, register(plan))
     registration = follower.registration
     _check_endless(plan, registration)
-    if ready.marked:
-        note_lost_history(plan, ready.unknown)
+    note_lost_history(plan, ready.lacking)
     memory = begin_memory(settings, follower.store)
     histograms = histograms.in_ledger(plan.address, memory, begun, registered=registration)
     outputs = outputs_of(settings)
