@@ -6,7 +6,6 @@ readings are printed as they are, for the operator's eyes.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ import numpy as np
 from rich.console import Console
 
 from ...schemas.files import FileError, read_regular, reason
-from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
 from ...schemas.settings.job import Settings, read_settings
 from ...schemas.settings.secrets import located
@@ -34,9 +32,6 @@ from ..errors import CommandError, ExitCode
 _MOST = 1 << 26
 
 _STDIN = "-"
-
-#: Lines of a payload that are looked at for documents.
-_TRIED_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +182,7 @@ def check_messages(path: Path, given: str | None, beside: Beside, *, from_topic:
     trial = Trial(settings)
     messages = messages_of_file(given, beside) if given is not None else messages_of_topics(settings, from_topic or 1)
     try:
-        tried = [_with_lines(*pair) for pair in zip(trial.of(messages), messages.payloads, strict=True)]
+        tried = list(trial.of(messages))
     except SourceAwayError as error:
         raise CommandError(f"source.kafka.registry: {error}", ExitCode.SOURCE) from error
     if as_json:
@@ -195,23 +190,6 @@ def check_messages(path: Path, given: str | None, beside: Beside, *, from_topic:
     else:
         show_tried(results(), tried, settings)
     return ExitCode.OK if any(one.readings for one in tried) else ExitCode.SOURCE
-
-
-def _with_lines(one: Tried, payload: bytes | None) -> Tried:
-    """The same with what to do where a payload is malformed because it has a document in each line."""
-    lines = [line for line in (payload or b"").splitlines() if line.strip()]
-    is_malformed = (one.rejected or "").startswith(RejectReason.MALFORMED_ROW.value)
-    if not is_malformed or not lines[1:] or not all(map(_is_document, lines[:_TRIED_LINES])):
-        return one
-    hint = "where a payload has a document in each, set readings.payload: ndjson; where each is a message, give --lines"
-    return replace(one, rejected=f"{one.rejected}; it has {plural(len(lines), 'line')}: {hint}")
-
-
-def _is_document(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict | list)
-    except (ValueError, RecursionError):
-        return False
 
 
 #: Readings of one message that are printed.

@@ -18,7 +18,7 @@ from ...schemas.slots import DAY_US, format_duration, format_instant, time_zone
 from ...transforms.common.batches import Floats
 from ...transforms.readings.slots import words_of
 from ..console import listed, percent, plural
-from ..init.rhythm import clock_changes, is_doubled, local_times, marks_in, most_frequent, usual_step
+from ..init.rhythm import clock_changes, is_doubled, marks_in, most_frequent, usual_step
 
 if TYPE_CHECKING:
     from .check import Gathered
@@ -81,7 +81,10 @@ def of_values(found: SimpleNamespace, settings: Settings, data: Gathered) -> Ite
             "readings.register.over_end says where it begins at 0 again; look whether the rows of two meters share a "
             "name"
         )
-    yield from _clock_changes(settings, data)
+    if not _doubles_an_hour(settings, data):
+        for evidence in clock_changes(data.series, data.times, len(data.names)):
+            zone = f"set slots.timezone to their zone, such as Europe/Berlin, not {settings.slots.timezone}"
+            yield f"{evidence}: if the data have local times, {zone}"
     if not (settings.space.categories or words_of(settings.readings, settings.slots.of)):
         for mark, count in marks_in(data.values / (1.0 if settings.readings is None else settings.readings.scale)):
             if count >= _OFTEN and count > _SELDOM * len(data.values):
@@ -153,14 +156,6 @@ def _of_steps(settings: Settings, data: Gathered) -> Iterator[str]:
             f"the first of the times is {format_duration(step)} after a midnight and the last is a midnight, as of the "
             "ends of intervals: where a reading is of the time before its stamp, set readings.stamps: end"
         )
-
-
-def _clock_changes(settings: Settings, data: Gathered) -> Iterator[str]:
-    """An hour of a Sunday night that most series have twice, or not, as where times are of a clock that is set."""
-    if _doubles_an_hour(settings, data):
-        return
-    for evidence in clock_changes(data.series, data.times, len(data.names)):
-        yield f"{local_times(evidence, 'slots.timezone')}, not {settings.slots.timezone}"
 
 
 def of_counts(found: SimpleNamespace, settings: Settings, data: Gathered, roster: Roster | None) -> Iterator[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...schemas.slots import DAY_US, HOUR_US, format_instant
+from ...transforms.common.batches import Floats, Ints
 
 #: Rises from which a value that does not fall is said to be a counter; rises of a series that may be by chance; the
 #: part of the series that may fall; and what part of its value may be left of a counter that was cleared.
@@ -31,7 +30,7 @@ _DEVICE_SLOTS = tuple(
 _VARIED = 1.05
 
 
-def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64], count: int) -> Iterator[str]:
+def clock_changes(codes: Ints, instants: Ints, count: int) -> Iterator[str]:
     """An hour of a Sunday night that most of ``count`` series have twice, or not, as of a clock that is set."""
     order = np.lexsort((instants, codes))
     codes, instants = codes[order], instants[order]
@@ -55,20 +54,13 @@ def clock_changes(codes: npt.NDArray[np.int64], instants: npt.NDArray[np.int64],
             yield f"the hour from {hour} of a Sunday {what}, in {counts[most]:,} of {count:,} series"
 
 
-def local_times(evidence: str, setting: str) -> str:
-    """What to do where a clock that is set shows in times that are read as UTC."""
-    return f"{evidence}: if the data have local times, set {setting} to their zone, such as Europe/Berlin"
-
-
 def is_doubled(shown: dt.datetime) -> bool:
     """Whether the clock of a zone shows a time twice, because it is set back."""
     first, second = (shown.replace(fold=fold).utcoffset() for fold in (0, 1))
     return first is not None and second is not None and first > second
 
 
-def runs_of(
-    codes: npt.NDArray[Any], instants: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64]
-) -> list[npt.NDArray[np.float64]]:
+def runs_of(codes: Ints, instants: Ints, numbers: Floats) -> list[Floats]:
     """The values of each series in the order of their times."""
     are_known = np.isfinite(numbers)
     codes, instants, numbers = codes[are_known], instants[are_known], numbers[are_known]
@@ -76,7 +68,7 @@ def runs_of(
     return np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def rises_in(values: npt.NDArray[np.float64]) -> int:
+def rises_in(values: Floats) -> int:
     """How often the values of a series rise, which is 0 where they fall.
 
     One fall among many rises, to less than half the value, is that of a counter that was cleared, where no more is left
@@ -90,7 +82,7 @@ def rises_in(values: npt.NDArray[np.float64]) -> int:
     return 0 if len(falls) else len(rises)
 
 
-def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_RISES) -> bool:
+def are_counters(runs: Sequence[Floats], fewest: int = COUNTER_RISES) -> bool:
     """Whether nearly all series that change are a meter's counter, not what it counts, by so many rises of all.
 
     A series that rises a few times alone, in less than half of its steps, says nothing. Of very many series some are
@@ -103,7 +95,7 @@ def are_counters(runs: Sequence[npt.NDArray[np.float64]], fewest: int = COUNTER_
     return sum(counters) >= fewest and falling <= _MAY_FALL * len(rises)
 
 
-def marks_in(values: npt.NDArray[np.float64]) -> list[tuple[float, int]]:
+def marks_in(values: Floats) -> list[tuple[float, int]]:
     """Marks of a missing value, which come again and lie far from all other values; how often each does."""
     finite = values[np.isfinite(values)]
     found = {one: int(np.isclose(finite, one, rtol=1e-9).sum()) for one in _MARKS}
@@ -113,7 +105,7 @@ def marks_in(values: npt.NDArray[np.float64]) -> list[tuple[float, int]]:
     return [(one, found[one]) for one in often if abs(one) > far]
 
 
-def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:
+def usual_step(steps: Ints, *lengths: int) -> int | None:
     """The most frequent of some distances; where they vary, the usual length, or that of ``lengths``, nearest to them.
 
     Distances vary where most are no multiple of the most frequent one, as of stamps that are late by some seconds.
@@ -126,13 +118,13 @@ def usual_step(steps: npt.NDArray[np.int64], *lengths: int) -> int | None:
     return min((*lengths, *_USUAL_SLOTS, *_DEVICE_SLOTS), key=lambda length: abs(np.log(length / middle)))
 
 
-def most_frequent(steps: npt.NDArray[np.int64]) -> int | None:
+def most_frequent(steps: Ints) -> int | None:
     """The most frequent of some distances; ``None`` where there is none."""
     lengths, counts = np.unique(steps, return_counts=True)
     return int(lengths[np.argmax(counts)]) if len(lengths) else None
 
 
-def slot_of(lengths: npt.NDArray[np.int64]) -> int:
+def slot_of(lengths: Ints) -> int:
     """A usual length of a slot that most intervals fill, but for what stamps vary by."""
     short = float(np.quantile(lengths, 0.25)) * _VARIED if len(lengths) else 0.0
     return max((slot for slot in _USUAL_SLOTS if slot <= short), default=_USUAL_SLOTS[0])

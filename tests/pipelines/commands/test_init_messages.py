@@ -217,14 +217,13 @@ def test_windows_wait_as_long_as_readings_of_the_look_came_late() -> None:
 
 
 def test_several_values_of_a_series_at_a_time_are_reported() -> None:
-    bodies = [
-        {"meter": "m1", "ts": NOON_S + 900 * at, "channels": [{"value": at}, {"value": 2 * at}]} for at in range(4)
-    ]
+    pairs = [[{"value": at}, {"value": 2 * at}] for at in range(4)]
+    bodies = [{"meter": "m1", "ts": NOON_S + 900 * at, "channels": one} for at, one in enumerate(pairs)]
     look = looked(sent(*bodies))
     assert look.again == 0.5
     assert "at once" in dict(guess_messages(look, "meters", KAFKA, "a look").said)
-    for one in bodies:
-        one["channels"].pop()
+    for channels in pairs:
+        channels.pop()
     assert looked(sent(*bodies)).again == 0
 
 
