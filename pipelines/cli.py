@@ -435,7 +435,6 @@ def gateway(settings: Path, *, check: bool) -> None:
     "--groups", type=COUNTS, default=(), metavar="NUMBER,...", help="Group sizes of the table, e.g. 1,30,100."
 )
 @click.option("--epsilons", type=NUMBERS, default=(), metavar="NUMBER,...", help="Epsilons of the table, e.g. 0.5,1,2.")
-@click.option("--picture", type=PATH, help="Draw the table of errors: a file .svg.")
 @click.option(
     "--format",
     "format_",
@@ -445,9 +444,7 @@ def gateway(settings: Path, *, check: bool) -> None:
     help="Of what is printed.",
 )
 @_ALL
-def plan_command(
-    *, settings: Path | None, model: Path | None, picture: Path | None, format_: str, every: bool, **given: Any
-) -> None:
+def plan_command(*, settings: Path | None, model: Path | None, format_: str, every: bool, **given: Any) -> None:
     r"""Say what a purpose comes to under a model: which mechanism, how long a window, how large a group.
 
     No data are read, no ledger is opened, and nothing is charged.
@@ -455,11 +452,11 @@ def plan_command(
     \b
     Examples:
       quiltstream plan settings.yaml --error 5%
-      quiltstream plan --model model.json --window 7d --group 30 --picture plan.svg
+      quiltstream plan --model model.json --window 7d --group 30
     """
     from .commands.plan import Options, plan
 
-    plan(settings, model, Options(**given), picture=picture, as_json=format_ == "json", every=every)
+    plan(settings, model, Options(**given), as_json=format_ == "json", every=every)
 
 
 @main.command(short_help="Show released histograms with their error; costs nothing.")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +66,6 @@ ledger:   sqlite:///ledger.db
 _BEGINS = {
     "settings.yaml": b"# Written by `quiltstream demo`",
     "roster.csv": b"household,feeder\n",
-    "summary.json": b'{\n  "query": "weekly-load"',
 }
 
 
@@ -74,8 +73,6 @@ _BEGINS = {
 class Errors:
     """How far the published counts are from the truth; only a demo can know this."""
 
-    counts: float  # median relative error of the noisy counts, over all windows and bins that are not empty
-    estimates: float  # the same of the projected estimates
     covered: float  # share of the counts within their 95 % half-width
     # absolute errors of a row's estimates added up, over the row's total; the mean of all windows
     share: float
@@ -126,13 +123,9 @@ def errors_of(rows: list[Release], truth: Ints) -> Errors:
     """Compare published rows with the truth."""
     counts = np.array([row.counts for row in rows], dtype=np.float64)
     estimates = np.array([row.estimate for row in rows], dtype=np.float64)
-    there = truth > 0
-    off, off_by_estimates = np.abs(counts - truth), np.abs(estimates - truth)
     return Errors(
-        counts=float(np.median((off / np.maximum(truth, 1))[there])),
-        estimates=float(np.median((off_by_estimates / np.maximum(truth, 1))[there])),
-        covered=float(np.mean(off <= rows[0].half_width_95)),
-        share=float(np.mean(off_by_estimates.sum(axis=1) / truth.sum(axis=1))),
+        covered=float(np.mean(np.abs(counts - truth) <= rows[0].half_width_95)),
+        share=float(np.mean(np.abs(estimates - truth).sum(axis=1) / truth.sum(axis=1))),
     )
 
 
@@ -150,14 +143,11 @@ def demonstrate(out: Path, *, every: bool = False) -> None:
     errors = errors_of(rows, truth)
     plan = make_plan(settings)
     lost = beyond(settings, feeder, plan.calibration.sigma)
-    _write_summary(out, summary, errors, lost)
     console = results()
     _show_belief(console, plan, rows[0])
     _show_picture(console, settings, rows, truth)
     _show_cost(console, summary, len(rows), errors, lost)
     if every:
-        median = f"{errors.counts:.1%}, of the estimates {errors.estimates:.1%}"
-        facts(console, {"error": f"the median over all weeks and bands of a count is {median}"})
         show_belief(console, plan.model, every=True)
         summary.show(console, every=True)
     _files(console, out, perf_counter() - began)
@@ -181,7 +171,7 @@ def _check_own(out: Path) -> None:
     """Check that the demo replaces nothing, and uses nothing, that no demo has written."""
     foreign = [name for name, begin in _BEGINS.items() if begin_of(out / name, len(begin)) not in (b"", begin)]
     if not os.path.lexists(out / "settings.yaml"):
-        names = ("roster.csv", "summary.json", "model.json", "releases.parquet", "ledger.db")
+        names = ("roster.csv", "model.json", "releases.parquet", "ledger.db")
         foreign = [name for name in names if os.path.lexists(out / name)]
     if foreign:
         raise CommandError(
@@ -246,15 +236,3 @@ def _files(console: Console, out: Path, seconds: float) -> None:
         },
     )
     paragraph(console, "Run it again: the same rows, and nothing is charged.")
-
-
-def _write_summary(out: Path, summary: Table, errors: Errors, lost: int) -> None:
-    only_the_demo: dict[str, Any] = {
-        "homes_that_lose_more_than_1": lost,
-        "mean_error_of_a_week": errors.share,
-        "median_relative_error": errors.counts,
-        "median_relative_error_of_estimates": errors.estimates,
-        "share_within_half_width_95": errors.covered,
-    }
-    form = {**summary.to_dict(), "only_the_demo_may_print": only_the_demo}
-    write_whole(out / "summary.json", json.dumps(form, indent=2, allow_nan=False) + "\n")

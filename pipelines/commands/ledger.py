@@ -29,9 +29,8 @@ from ...schemas.states import StateSpace
 from ...store.accounts import check_loss, costs_alone, priced_anew
 from ...store.address import StoreAddress
 from ...store.answers import DomainSummary, QuerySummary
-from ...store.changes import Changed
 from ...store.domain import SAME_VALUES, SHARING
-from ...store.errors import BudgetRefused, StoreConflict, StoreError
+from ...store.errors import StoreConflict
 from ...store.log import Head
 from ...store.specs import BeliefChange, Registration
 from ...store.store import Store
@@ -185,8 +184,6 @@ def _account_facts(account: _Account, *, every: bool) -> Iterable[tuple[str, str
     said, bounds = account.said, account.bounds
     naive = "" if said.naive is None else f"; naive adding says {said.naive:g}"
     yield "loss", f"{said.loss:.9f} after {plural(said.charged, 'window')} charged{naive}"
-    for kind, names in _COMPOSITIONS.items() if every and bounds else ():
-        yield kind, _composition(bounds, names)
     if every and account.rule:
         yield "decided", account.rule
         texts = {name: bound.reason if bound.loss is None else f"{bound.loss:.9f}" for name, bound in bounds.items()}
@@ -201,28 +198,12 @@ def _account_facts(account: _Account, *, every: bool) -> Iterable[tuple[str, str
     yield from (("decision", _event(event)) for event in said.events)
 
 
-#: The sources' theorems about several releases of one window, or of any, and about segments one after the other.
-_COMPOSITIONS = {"sequential": ("[SWC17] 4.4", "[SC17] 3.7"), "parallel": ("[SC17] 3.3", "[SC17] 3.1")}
-
 _LOST = (
     "charges made elsewhere are missing from this account, by an operator's word: its loss is too small, and so is "
     "what the theorems say"
 )
 
 _GIVEN = "; the loss holds only given the model, which was estimated from series it protects"
-
-
-def _composition(bounds: Mapping[str, TheoremBound], names: Sequence[str]) -> str:
-    """The loss by the first theorem that holds, and why others before it do not.
-
-    The ledger's own loss needs none of them and is never above one that holds.
-    """
-    said: list[str] = []
-    for name in names:
-        if (loss := bounds[name].loss) is not None:
-            return "; ".join([f"{loss:.4f} holds, by {name}", *said])
-        said.append(f"{name} {bounds[name].reason}")
-    return "; ".join(said)
 
 
 def _query(one: QuerySummary, alone: float | None) -> str:
@@ -420,20 +401,19 @@ def change_belief(
         provenance = origin.from_protected, origin.text, origin.series_hashes
         change = BeliefChange(kind, belief, model.model_id, slot, *provenance)
         how = "joins the others for the whole history" if instant is None else f"is believed alone from {instant} on"
-        try:
-            # of the ledger as it is now: another process may charge before the answer, so the change itself prices it
-            # anew under the domain's lock, and is refused where the budget does not allow it then
-            done = store.price_change(domain, change)
-            price = f"The belief of {path} {how}. {_price(done, budget, _later(store, held, change))}"
-            if ask and not dry:
-                _ask(f"{price} This is never taken back. Change it?", as_json=as_json)
-            if not dry:
-                done = store.change_belief(domain, change)
-        except BudgetRefused as refusal:
-            later = _later(store, held, change)
-            if later is None:
-                raise
-            raise CommandError(f"{refusal}; the budget allows {later[1]}", ExitCode.REFUSED) from refusal
+        # of the ledger as it is now: another process may charge before the answer, so the change itself prices it
+        # anew under the domain's lock, and is refused where the budget does not allow it then
+        done = store.price_change(domain, change)
+        price = (
+            f"The belief of {path} {how}. Everything charged costs {done.before:.9g} epsilon now and "
+            f"{done.after:.9g} then; with everything promised {done.reserved_before:.9g} now and "
+            f"{done.reserved_after:.9g} then, of a budget of {budget:g}, of which "
+            f"{max(0.0, budget - done.reserved_after):.9g} stays free."
+        )
+        if ask and not dry:
+            _ask(f"{price} This is never taken back. Change it?", as_json=as_json)
+        if not dry:
+            done = store.change_belief(domain, change)
     _tell(
         as_json,
         {"domain": domain, "changed": not dry, "budget": budget, **asdict(done)},
@@ -442,35 +422,6 @@ def change_belief(
         else f"{domain}: the loss of everything charged was {done.before:.9g} and is {done.after:.9g}; with everything "
         f"promised it was {done.reserved_before:.9g} and is {done.reserved_after:.9g}, of a budget of {budget:g}. "
         "Queries on record keep their noise; a new query may be calibrated for the new belief.",
-    )
-
-
-def _price(cost: Changed, budget: float, later: tuple[Changed, str] | None) -> str:
-    """What a change costs, in words, and the change from an instant on where that costs less."""
-    text = (
-        f"Everything charged costs {cost.before:.9g} epsilon now and {cost.after:.9g} then; with everything promised "
-        f"{cost.reserved_before:.9g} now and {cost.reserved_after:.9g} then, of a budget of {budget:g}, of which "
-        f"{max(0.0, budget - cost.reserved_after):.9g} stays free."
-    )
-    less = later is not None and later[0].reserved_after < cost.reserved_after
-    return f"{text} What costs less is {later[1]}." if later is not None and less else text
-
-
-def _later(store: Store, held: Sequence[Registration], change: BeliefChange) -> tuple[Changed, str] | None:
-    """What the same belief costs alone from the first window on without an entry, and that in words.
-
-    ``None`` where it cannot be, or the change is from an instant.
-    """
-    if change.slot is not None:
-        return None
-    spec, slot = held[0].domain, max(map(store.next_start, held))
-    try:
-        cost = store.price_change(spec.name, replace(change, kind="switched", slot=slot))
-    except StoreError:
-        return None
-    return cost, (
-        f"--from {spec.instant(slot)}, by which the old belief holds until then and this one alone from there on: "
-        f"{cost.after:.9g} for everything charged, {cost.reserved_after:.9g} with everything promised"
     )
 
 

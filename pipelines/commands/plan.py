@@ -20,19 +20,14 @@ from ...privacy.models.belief import Belief
 from ...privacy.models.markov_chain import MarkovChain
 from ...privacy.models.serialisation import belief_from_dict
 from ...privacy.validation import rounded_up
-from ...schemas.files import whole_file
 from ...schemas.model_file import Model
 from ...schemas.settings.job import Accepted, read_settings
 from ...schemas.slots import DAY_US, format_duration, said_duration
 from ...schemas.states import StateSpace
 from ...transforms.checks import class_share, stand_in_text
 from ...transforms.plan import make_plan
-from ..connectors.job_io import JobPath, check_output, job_paths
 from ..console import facts, finite, heading, lines, notes, odds, plural, print_json, results, working
-from ..errors import CommandError, writing
-
-#: How a picture begins.
-_PICTURE = b"<svg "
+from ..errors import CommandError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +89,16 @@ class Lifetime:
         )
 
 
-def plan(
-    settings: Path | None, model: Path | None, options: Options, *, picture: Path | None, as_json: bool, every: bool
-) -> None:
-    """Plan, print, and draw the picture that is named."""
+def plan(settings: Path | None, model: Path | None, options: Options, *, as_json: bool, every: bool) -> None:
+    """Plan and print."""
     if (settings is None) == (model is None):
         raise CommandError("plan takes either a settings file or --model FILE: give one of them")
-    if picture is not None:
-        if picture.suffix.lower() != ".svg":
-            raise CommandError(f"--picture is {picture}, but must end with .svg: name such a file")
-        read: list[JobPath | Path] = [] if model is None else [model]
-        read += [] if settings is None else [settings, *job_paths(read_settings(settings))]
-        check_output(picture, read, "the picture (--picture)", _PICTURE)
     subject = of_settings(settings, options) if settings is not None else of_model(model or Path(), options)
     bounds = subject.model.bounds
     with working("calibrating"):
         beside = None if bounds is None else belief_from_dict(bounds)
         found = analyse_utility(subject.belief, subject.purpose, beside)
     life = None if options.lifetime is None else lifetime(subject, options.lifetime)
-    if picture is not None:
-        from ..report.figures import errors  # noqa: PLC0415 - figures take the ledger, which a plan is without
-
-        with writing(picture), whole_file(picture) as part:
-            drawn = errors(found.table, subject.duration, found.purpose.error)
-            part.write_text(drawn.file(), encoding="utf-8")
     if as_json:
         said = {
             "subject": subject.name,
@@ -129,10 +110,7 @@ def plan(
         }
         print_json(finite({**asdict(found), **said}))
         return
-    console = results()
-    show(console, subject, found, life, every=every)
-    if picture is not None:
-        console.print(f"\n{picture}: written", soft_wrap=True)
+    show(results(), subject, found, life, every=every)
 
 
 def of_settings(path: Path, options: Options) -> Subject:
@@ -318,16 +296,11 @@ def _meaning(subject: Subject, found: Utility, wanted: str, *, every: bool) -> l
         if math.isfinite(found.loss)
         else "nothing bounds what all windows of an endless schedule tell together: each is calibrated alone"
     )
-    guesses = [
-        f"loss {one.epsilon:g}: a guess of 50% becomes at most {percent(dict(one.guesses)[0.5], up=True)}"
-        for one in found.odds[1:]
-    ]
     return [
         ("for the error", error),
         ("loss", loss),
         ("event", f"events {', '.join(lengths)}" if lengths else "no event stays within 4"),
         ("odds", odds(found.loss)),
-        *([("", one) for one in (f"this loss: {found.odds[0]}", *guesses)] if every else []),
         *([("per window", single)] if every else []),
     ]
 

@@ -7,14 +7,13 @@ has a dash or a label of its own beside its colour.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from ...privacy.analysis.planning import ErrorTable
 from ...privacy.estimation.released_histograms import ReleasedHistogram
 from ..console import number, plural
 from ..released_series import Period, ReleasedSeries, Span, day_of, named
@@ -86,19 +85,13 @@ class _Axis:
     high: float
     first: float  # place of ``low``
     last: float
-    log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log(one) if self.log else one for one in (self.low, self.high, value))
-        return round(self.first + (self.last - self.first) * (at - low) / ((high - low) or 1.0), 1)
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return round(self.first + (self.last - self.first) * share, 1)
 
     def ticks(self, most: int) -> list[float]:
         """Round values, at most so many."""
-        if self.log:
-            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-            found = [one for one in found if self.low <= one <= self.high]
-            return found[:: math.ceil(len(found) / most) or 1]
         rough = (self.high - self.low) / most or 1.0
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= rough)
@@ -272,27 +265,3 @@ def _few(series: ReleasedSeries) -> tuple[list[Span], str]:
         if len(added) <= _MOST_WINDOWS:
             return added, f", {len(spans):,} windows added up by the {period}"
     return series.spans("all"), f", {len(spans):,} windows added up"
-
-
-def errors(table: ErrorTable, name: Callable[[int], str], wanted: float) -> Picture:
-    """A table of errors: a panel for each size of group, a line for each epsilon, over the windows."""
-    parts = [_at(4, 14, f"Error of a count, % of an evenly filled bin; dashed: {100 * wanted:g} %", class_="ink")]
-    top = 20.0
-    known = [one for windows in table.errors for groups in windows for one in groups if one]
-    low, high = (100 * one for one in (min([*known, wanted]) / 1.2, max([*known, wanted]) * 1.2))
-    x = _Axis(table.windows[0], max(table.windows[-1], table.windows[0] + 1), _LEFT, _WIDTH - 80, log=True)
-    for place, group in enumerate(table.groups):
-        y = _Axis(low, high, top + 196, top + _LABEL, log=True)
-        parts += [_at(_LEFT, top + 18, f"groups of {group:,} series", class_="ink"), *_levels(y, " %")]
-        parts.append(element("path", d=f"M{_LEFT} {y(100 * wanted)}H{_WIDTH - _RIGHT}", class_="budget"))
-        for epsilon, rows in zip(table.epsilons, table.errors, strict=True):
-            points = [(x(slots), y(100 * share)) for slots, row in zip(table.windows, rows, strict=True)
-                      if (share := row[place])]  # fmt: skip
-            if points:
-                way = "L".join(f"{one} {other}" for one, other in points)
-                parts.append(element("path", d=f"M{way}", class_="line"))
-                parts.append(_at(points[-1][0] + 4, points[-1][1] + 4, f"epsilon {epsilon:g}"))
-        top += 204
-    parts += _names([name(one) for one in table.windows], [x(one) for one in table.windows], top + 10)
-    title = f"Expected error of a count, % of an evenly filled bin, by {table.mechanism}"
-    return Picture(title, title, _canvas(title, top + 16, parts))

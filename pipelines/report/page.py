@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ...privacy.accounting.habits import HABITS, PROMISE
-from ...privacy.analysis import Odds
 from ...schemas.ledger import LEDGER_SCHEMA
 from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import format_duration, said_duration
 from ..commands.fit_text import habits_told, of_a_new_series
-from ..console import left, plural
+from ..console import left, odds, plural
 from . import DomainFacts, figures
 from .figures import element
 from .words import WORDS
@@ -144,7 +143,7 @@ def _promised(facts: DomainFacts) -> Iterator[str]:
     yield f"{PROMISE[0].upper()}{PROMISE[1:]}."
     yield (
         f"Epsilon is {account.loss:.4f} after {plural(account.charged, 'window')}, and never more than the budget of "
-        f"{account.budget:g}. At the budget {Odds.at(account.budget)}, for someone who knows the habits."
+        f"{account.budget:g}. At the budget {odds(account.budget)}, for someone who knows the habits."
     )
     yield (
         f"A slot is {format_duration(facts.slot_us)} of one series, not a day and no habit. The definition is "

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .methods import METHODS as METHODS
     from .methods import entry_dp as entry_dp
     from .methods import group_dp as group_dp
-    from .planning import Odds as Odds
     from .planning import Purpose as Purpose
     from .planning import Utility as Utility
     from .planning import analyse_utility as analyse_utility

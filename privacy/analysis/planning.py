@@ -20,8 +20,6 @@ is opened. Noise is as a job calibrates it (`Method.anywhere`).
 >>> found = analyse_utility(chain, Purpose(window=336, group=30, error=0.01))
 >>> found.chosen.name, round(found.chosen.error, 4), found.chosen.smallest_group
 ('forward-backward', 0.0007, 2)
->>> print(Odds.at(1.0))
-a guess of 50% becomes at most 73.2%
 
 The estimate that is published beside the counts, projected onto a known total, is nearer to the truth in L2 by an
 amount that depends on the data; it is not counted here.
@@ -49,40 +47,13 @@ from ..models.markov_chain import ChainError
 from ..models.serialisation import check_belief
 from ..quilts.calibration import Calibration
 from ..quilts.powers import shared_powers
-from ..validation import a_slot, as_list, choice, number, positive, rounded_down, rounded_up, whole
+from ..validation import a_slot, as_list, choice, positive, rounded_down, rounded_up, whole
 from .methods import METHODS, Method
 
 Guarantee = Literal["stream", "window"]
 
 LARGEST_EPSILON = 100.0
 """The largest epsilon that is tried for a wanted error: odds of 10^43 are no secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class Odds:
-    """An epsilon as odds: what a guess may become at most.
-
-    Posterior odds are at most e^epsilon times the prior ones, so p becomes at most p e^epsilon / (1 - p + p e^epsilon):
-    for a guess of one half, e^epsilon / (1 + e^epsilon).
-    """
-
-    epsilon: float  # the loss
-    guesses: tuple[tuple[float, float], ...]  # pairs (probability before, largest probability after)
-
-    @classmethod
-    def at(cls, epsilon: float, priors: Sequence[float] = (0.5,)) -> Odds:
-        """The odds of an epsilon for some guesses, each above 0 and below 1."""
-        epsilon = number("epsilon", epsilon, "give the loss you accept, for example 1.0")
-        if not (epsilon >= 0 and all(0 < p < 1 for p in priors)):
-            raise ArgumentError(f"epsilon is {epsilon!r} and must be at least 0, and guesses are between 0 and 1")
-        # 1 / (1 + (1 - p) / p e^-epsilon) does not overflow
-        return cls(epsilon, tuple((p, 1 / (1 + (1 - p) / p * math.exp(-epsilon))) for p in priors))
-
-    def __str__(self) -> str:
-        texts = [
-            f"a guess of {percent(before)} becomes at most {percent(after, up=True)}" for before, after in self.guesses
-        ]
-        return ", ".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +309,6 @@ class Utility:
     epsilon_for_error: float | None  # the least epsilon with the wanted error; None where no epsilon has it
     loss: float  # what the whole endless schedule loses for a single slot, by the ledger's account
     events: tuple[tuple[float, int | None], ...]  # (epsilon, slots): so long events lose at most that; None for any
-    odds: tuple[Odds, ...]  # losses as odds: that of the whole schedule first
     per_window: PerWindow  # what noise for single readings would tell
 
 
@@ -382,7 +352,6 @@ def analyse_utility(belief: Belief, purpose: Purpose, bounds: Belief | None = No
         epsilon_for_error=epsilon,
         loss=loss,
         events=tuple((most, ledger.longest_event(most, [schedule])) for most in within),
-        odds=tuple(Odds.at(one, (0.01, 0.1, 0.5, 0.9)) for one in dict.fromkeys((loss, *within))),
         per_window=per_window(belief, purpose),
     )
 

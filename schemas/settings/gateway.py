@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from ..errors import ArgumentError
 from ..slots import parse_duration
 from .base import Document, Duration, Explained, Name, Section
-from .connectors import Options, Servers, Topic
+from .connectors import OneConnector, Options, Servers, Topic
 from .secrets import Pseudonyms, Secret
 
 EXAMPLE = """\
@@ -100,24 +100,20 @@ class FolderTarget(Section):
     free: float = Field(default=0.05, ge=0, lt=1, description="share of the disk; with less free, messages wait")
 
 
-class Target(Section):
+class Target(OneConnector):
     """The next hop: exactly one."""
 
     kafka: KafkaTarget | None = None
     folder: FolderTarget | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Target:
-        _ = self.chosen
-        return self
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return "kafka", "folder"
 
     @property
     def chosen(self) -> KafkaTarget | FolderTarget:
         """The one that is named."""
-        given = [one for one in (self.kafka, self.folder) if one is not None]
-        if len(given) != 1:
-            raise ArgumentError("forward.to names exactly one of kafka, folder")
-        return given[0]
+        return getattr(self, self.kind)
 
 
 def _levels(given: Any) -> Any:

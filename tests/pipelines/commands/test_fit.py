@@ -389,6 +389,4 @@ def test_the_model_that_fit_writes_serves_a_job_by_the_papers_own_mechanism(tmp_
     assert {row.mechanism for row in made.rows()} == {"mqm-approx"}
     assert {row.epsilon_dp for row in made.rows()} == {LaplaceHistogram.from_sigma(5, sigma).epsilon_dp}
     shown = call("ledger", "show", made.ledger, "--all").ended(0)
-    assert shown.said("sequential")
     assert shown.said("7 different windows cannot share their quilts")
-    assert shown.said("parallel")

@@ -132,8 +132,6 @@ def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tm
     model, rows, data = made.folder / "model.json", tmp_path / "rows.parquet", tmp_path / "readings.csv"
     rows.write_bytes(made.sink.read_bytes())
     data.write_bytes((made.folder / "readings.csv").read_bytes())
-    picture = model.with_suffix(".svg")
-    picture.write_text("mine", encoding="utf-8")
     kept = {path: path.read_bytes() for path in (*tmp_path.rglob("*"),) if path.is_file()}
     for *words, output in (
         ("show", made.sink, "--tidy", "-o", made.folder / "../job/releases.parquet"),
@@ -144,7 +142,6 @@ def test_no_output_replaces_what_a_command_reads_or_what_cannot_be_made_again(tm
         ("show", rows, "--format", "json", "-o", model),
         ("show", rows, "--format", "parquet", "-o", data),
         ("fit", made.settings, "--belief", "pooled", "-o", made.ledger),
-        ("plan", "--model", model, "--picture", picture),
         ("report", made.ledger, "-o", data),
     ):
         done = call(*words, output)

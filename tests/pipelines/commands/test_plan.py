@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -88,22 +87,11 @@ def test_a_plan_is_for_the_least_noise_and_raises_no_budget(tmp_path: Path) -> N
     made = job(tmp_path, privacy={"epsilon": 1.0, "budget": 2.0, "mechanism": "mqm-approx"})
     call("plan", made.settings, "--epsilon", "5").ended(2, "--epsilon is 5, above privacy.budget 2")
     said = planned(made.settings, "--mechanism", "entry-dp")
-    assert said["odds"][0]["epsilon"] == said["loss"] > 1.5
+    assert said["loss"] > 1.5
     sliding = job(tmp_path, windows={"size": "2d", "every": "1d", "start": "2024-03-01"})
     call("plan", sliding.settings, "--window", "30min").ended(
         2, "--window is 30min, but 2 windows of the settings share a slot: give a multiple of 1h"
     )
-
-
-def test_the_picture_is_the_table_of_errors(tmp_path: Path) -> None:
-    path, picture = model(tmp_path), tmp_path / "errors.svg"
-    words = ("plan", "--model", path, "--groups", "1,30", "--windows", "1d,28d", "--picture", picture)
-    assert call(*words).code == 0
-    content = picture.read_bytes()
-    assert call(*words).code == 0
-    assert picture.read_bytes() == content
-    text = "".join(ET.fromstring(content.decode()).itertext())  # noqa: S314 - written by this test
-    assert "groups of 30 series" in text
 
 
 @pytest.mark.parametrize(
@@ -116,7 +104,6 @@ def test_the_picture_is_the_table_of_errors(tmp_path: Path) -> None:
         (("settings.yaml", "--epsilon", "nan"), "epsilon is nan"),
         (("settings.yaml", "--mechanism", "magic"), "--mechanism is 'magic'"),
         (("--model", "model.json", "--mechanism", "group-dp"), "group-dp"),
-        (("settings.yaml", "--picture", "plan.jpg"), "--picture is plan.jpg"),
         (("--model", "bare.json"), "the model has no states or no interval"),
         (("none.yaml",), "none.yaml"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quiltstream.privacy import FiniteClass, MarkovChain, MixingBounds, exact_loss
 from quiltstream.privacy.accounting.lower_bounds import least_loss, lower_bound
-from quiltstream.privacy.analysis import Odds, Purpose, analyse_utility, plan_release, smallest_epsilon, smallest_window
+from quiltstream.privacy.analysis import Purpose, analyse_utility, plan_release, smallest_epsilon, smallest_window
 from quiltstream.privacy.analysis.methods import METHODS
 from quiltstream.privacy.analysis.planning import LARGEST_EPSILON, error_tables, per_window
 from quiltstream.privacy.mechanisms.discrete_laplace import ZeroSumLaplace
@@ -234,15 +234,6 @@ class TestPerWindow:
         found = per_window(CLASS, Purpose(100, epsilon=0.05))
         assert found.at_least is not None
         assert 0.05 < found.at_least <= found.at_most
-
-
-def test_odds_are_those_of_bayes():
-    for epsilon in (0.1, 1.0, 4.0, 50.0, 700.0):
-        for prior, posterior in Odds.at(epsilon, (0.01, 0.5, 0.9)).guesses:
-            even = prior * math.exp(epsilon)
-            assert posterior == pytest.approx(even / (1 - prior + even), rel=1e-12)
-    assert Odds.at(1.0).guesses[0][1] == pytest.approx(math.e / (1 + math.e))
-    assert str(Odds.at(1.0)) == "a guess of 50% becomes at most 73.2%"
 
 
 def test_a_belief_for_which_nothing_has_noise_is_refused_with_the_reasons():
