@@ -45,7 +45,7 @@ _MOST_TYPES = 100_000
 #: Levels of brackets in the text of a schema.
 _DEEPEST = 200
 #: What becomes of bytes that are no UTF-8 in a text: they are their row's matter, and no reason to stop.
-KEPT = "surrogateescape"
+_KEPT = "surrogateescape"
 
 
 def _record(**fields: Any) -> Any:
@@ -138,7 +138,7 @@ _SIMPLE = {
 _COMPOUND = pa.struct([])
 
 
-def kinds_of(kind: Any) -> list[dict[str, Any]]:
+def _kinds_of(kind: Any) -> list[dict[str, Any]]:
     """The types that a value may have, besides null."""
     each = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
     found = [cast("dict[str, Any]", one) if isinstance(one, dict) else {"type": one} for one in each]
@@ -147,7 +147,7 @@ def kinds_of(kind: Any) -> list[dict[str, Any]]:
 
 def type_of(kind: Any) -> pa.DataType:
     """The Arrow type of a field: text where it has several, of which none has a meaning beside its bytes."""
-    kinds = kinds_of(kind)
+    kinds = _kinds_of(kind)
     if len(kinds) != 1:
         mixed = any(one["type"] not in _SIMPLE or "logicalType" in one for one in kinds)
         return _COMPOUND if mixed else pa.utf8() if kinds else pa.null()
@@ -168,22 +168,21 @@ def _is_decimal(one: dict[str, Any]) -> bool:
 _DIGITS = 4_096
 _EXACT = Context(prec=_DIGITS)
 
-#: Values of a field as an array, shape (n,), and the places of those that mean nothing.
-Read = Callable[[list[Any]], tuple[pa.Array, list[int]]]
-
-
-def reads(_name: str, kind: Any) -> Read:
-    """What makes a column of the values of a field."""
-    kinds = kinds_of(kind)
-    return _Reads(type_of(kind), kinds[0] if len(kinds) == 1 else {"type": "union"}).column
-
 
 @dataclass(frozen=True)
 class _Reads:
+    """What makes a column of the values of a field."""
+
     to: pa.DataType
     kind: dict[str, Any]
 
+    @classmethod
+    def of(cls, kind: Any) -> _Reads:
+        kinds = _kinds_of(kind)
+        return cls(type_of(kind), kinds[0] if len(kinds) == 1 else {"type": "union"})
+
     def column(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
+        """Values as an array, shape (n,), and the places of those that mean nothing."""
         try:
             return self._array(values), []
         except (pa.ArrowException, ArithmeticError, ValueError):
@@ -304,7 +303,7 @@ class _File:
                 raise ValueError("a block claims more records than it holds")
             rows, at = io.BytesIO(data), 0
             for _ in range(count):
-                record: Any = fastavro.schemaless_reader(rows, self._plain, wanted, handle_unicode_errors=KEPT)
+                record: Any = fastavro.schemaless_reader(rows, self._plain, wanted, handle_unicode_errors=_KEPT)
                 at, before = rows.tell(), at
                 yield record, at - before
             if at != len(data):
@@ -330,32 +329,20 @@ def _whole(path: str, at: Callable[[], str]) -> Generator[None]:
         ) from None
 
 
-def types_of(stream: BinaryIO, path: str) -> dict[str, Any]:
-    """The fields of a file's records, and their types in Avro."""
-    with _whole(path, lambda: "at its header"):
-        return _File(stream).fields
-
-
 def columns_of(stream: BinaryIO, path: str) -> pa.Schema:
     """The fields of a file's records, and their types in Arrow."""
-    return pa.schema([(name, type_of(kind)) for name, kind in types_of(stream, path).items()])
+    with _whole(path, lambda: "at its header"):
+        return pa.schema([(name, type_of(kind)) for name, kind in _File(stream).fields.items()])
 
 
-def avro_rows(
-    stream: BinaryIO,
-    path: str,
-    columns: Columns | Callable[[dict[str, Any]], Columns] | None,
-    batch_rows: int,
-    reads: Callable[[str, Any], Read] = reads,
-) -> Iterator[RawRows]:
+def avro_rows(stream: BinaryIO, path: str, columns: Columns | None, batch_rows: int) -> Iterator[RawRows]:
     """Read a file: the columns that readings are made of, or all that hold single values."""
     with _whole(path, lambda: "at its header"):
         file = _File(stream)
-    needed = columns(file.fields) if callable(columns) else columns
     every = [name for name, kind in file.fields.items() if type_of(kind) != _COMPOUND]
-    columns_ = {name: reads(name, file.fields[name]) for name in (every if needed is None else needed.names)}
-    values: dict[str, list[Any]] = {name: [] for name in columns_}
-    gathered = [(values[name].append, name) for name in columns_]
+    reads = {name: _Reads.of(file.fields[name]) for name in (every if columns is None else columns.names)}
+    values: dict[str, list[Any]] = {name: [] for name in reads}
+    gathered = [(values[name].append, name) for name in reads]
     row = size = 0
     with _whole(path, lambda: f"after row {row}"):
         for record, length in file.records():
@@ -364,18 +351,18 @@ def avro_rows(
             row, size = row + 1, size + length
             held = len(next(iter(values.values())))
             if held >= batch_rows or size >= _BATCH_BYTES:
-                yield _rows(values, columns_, row)
+                yield _rows(values, reads, row)
                 size = 0
     if row and next(iter(values.values())):
-        yield _rows(values, columns_, row)
+        yield _rows(values, reads, row)
 
 
-def _rows(values: dict[str, list[Any]], columns: dict[str, Read], last: int) -> RawRows:
+def _rows(values: dict[str, list[Any]], reads: dict[str, _Reads], last: int) -> RawRows:
     """The rows that were gathered up to one; those with a value that means nothing are malformed."""
     count = len(next(iter(values.values())))
     arrays, keep = dict[str, pa.Array](), np.ones(count, dtype=np.bool_)
-    for name, read in columns.items():
-        arrays[name], bad = read(values[name])
+    for name, one in reads.items():
+        arrays[name], bad = one.column(values[name])
         keep[bad] = False
         values[name].clear()
     positions = np.arange(last - count + 1, last + 1, dtype=np.int64)

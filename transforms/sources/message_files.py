@@ -1,30 +1,27 @@
-"""Files of messages: Avro segments as the gateway writes them, decoded as a broker's messages are.
+"""Files of messages: Avro as the gateway writes it, decoded as a broker's messages are.
 
-A segment's record is a message: ``topic``, ``payload``, and ``received``, which stands for the broker's stamp. So a
-spool folder can be followed by a live job, and read again by a batch job, with the mapping of the settings.
-
-A column of such a file may have a type of several kinds, and then each record has its own: one whose topic or payload
-is neither text nor bytes is a reject at its row, and one without a time of receipt has no stamp. A column that can hold
-nothing of what it is for is a mistake of the file as a whole: it holds no messages.
+A record is a message: ``topic``, ``payload``, and ``received``, which stands for the broker's stamp. So a spool folder
+can be followed by a live job, and read again by a batch job, with the mapping of the settings. A file whose columns are
+of other types holds no messages, and is refused as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from ...schemas.readings import RejectReason
 from ...schemas.settings.base import SettingsError
-from ..common.batches import Rejects
+from ..common.batches import Rejects, is_text_type, truths
 from ..formats import avro
-from ..formats.avro import KEPT
 from ..formats.columns import Columns, RawRows, check_columns
 from ..formats.paths import open_bytes
 from ..formats.rows import Decoded, RowReader
+from ..formats.times import TimeReader
 from ..payloads import PayloadDecoder
 from ..payloads.messages import Messages
 from .files import FileDecoder, FileTask
@@ -32,15 +29,18 @@ from .files import FileDecoder, FileTask
 TOPIC, PAYLOAD, RECEIVED = "topic", "payload", "received"
 
 #: Say that a message may have come before, so that ``received`` is not when it came first. Files may lack them.
-REPEATED = DUP, RETAIN = "dup", "retain"
+REPEATED = "dup", "retain"
 
 #: Messages that are decoded at a time; a payload may be large.
 _BATCH = 1_000
 
+#: A plain number is of microseconds, as the gateway writes it.
+_STAMPS = TimeReader(time_unit="us")
+
 
 @dataclass(frozen=True)
 class MessageFileDecoder(FileDecoder):
-    """Decodes segments; a plain value that travels to any machine."""
+    """Decodes files of messages; a plain value that travels to any machine."""
 
     def check(self) -> None:
         """See whether files of messages can serve the mapping."""
@@ -62,26 +62,21 @@ class MessageFileDecoder(FileDecoder):
     def tasks(self, path: str) -> list[FileTask]:
         """Check a file's columns; it is read as a whole."""
         with open_bytes(path) as stream:
-            types = avro.types_of(stream, path)
-        check_columns(pa.schema([(name, pa.utf8()) for name in types]), path, _COLUMNS)
-        _check_types(types, path)
+            _columns_in(stream, path)
         return [FileTask(path)]
 
     def raw_rows(self, task: FileTask) -> Iterator[RawRows]:
         """The messages of a file."""
-
-        def columns(types: dict[str, Any]) -> Columns:
-            # a file that is followed may be another than the one that was checked
-            _check_types(types, task.path)
-            return replace(_COLUMNS, more=tuple(one for one in REPEATED if one in types))
-
         with open_bytes(task.path) as stream:
-            yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH), _Held)
+            # a file that is followed may be another than the one that was checked
+            columns = _columns_in(stream, task.path)
+            stream.seek(0)
+            yield from avro.avro_rows(stream, task.path, columns, min(self.batch_rows, _BATCH))
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageColumns(Columns):
-    """The columns of a segment, which no setting names."""
+    """The columns of a message, which no setting names."""
 
     more: tuple[str, ...] = ()
 
@@ -91,6 +86,29 @@ class _MessageColumns(Columns):
 
 
 _COLUMNS = _MessageColumns(TOPIC, (RECEIVED,), PAYLOAD)
+
+
+def _columns_in(stream: BinaryIO, path: str) -> Columns:
+    """The columns of messages that a file has.
+
+    Raises:
+        SettingsError: it lacks one, or one is of another type.
+    """
+    schema = avro.columns_of(stream, path)
+    check_columns(pa.schema([(name, pa.utf8()) for name in schema.names]), path, _COLUMNS)
+    received, payload = schema.field(RECEIVED).type, schema.field(PAYLOAD).type
+    repeated = tuple(one for one in REPEATED if one in schema.names)
+    if not (
+        is_text_type(schema.field(TOPIC).type)
+        and (is_text_type(payload) or pa.types.is_binary(payload))
+        and (received == pa.int64() or pa.types.is_timestamp(received))
+        and all(schema.field(one).type == pa.bool_() for one in repeated)
+    ):
+        raise SettingsError(
+            f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} text, "
+            f"{RECEIVED} a time stamp, {' and '.join(REPEATED)} truth values"
+        )
+    return replace(_COLUMNS, more=repeated)
 
 
 class MessageRows:
@@ -116,89 +134,16 @@ class MessageRows:
         return Decoded(whole, earliest, tuple(rejects), passed=passed)
 
 
-#: What the columns are for, and the types of Avro that may hold it.
-_KINDS = {
-    TOPIC: frozenset({"string", "bytes", "enum", "fixed"}),
-    PAYLOAD: frozenset({"bytes", "string", "enum", "fixed"}),
-    RECEIVED: frozenset({"long", "int"}),
-    **dict.fromkeys(REPEATED, frozenset({"boolean"})),
-}
-
-_UNITS_US = {"ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-_LONG = 1 << 63
-
-
-def _check_types(types: dict[str, Any], path: str) -> None:
-    for name, kinds in _KINDS.items():
-        given = types.get(name, "null")
-        of = {one["type"] if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])}
-        if of != {"null"} and not of & kinds:
-            raise SettingsError(
-                f"source.avro: {path}: a column of the messages is of another type; {PAYLOAD} is bytes, {TOPIC} "
-                f"text, {RECEIVED} a time stamp, {DUP} and {RETAIN} truth values"
-            )
-
-
-class _Held:
-    def __init__(self, name: str, kind: Any) -> None:
-        self._name = name
-        stamps = [avro.type_of(one) for one in avro.kinds_of(kind) if one["type"] in _KINDS[RECEIVED]]
-        # a plain number is of microseconds, as the gateway writes it; days and times of day are no stamps
-        self._stamps = all(one == pa.int64() or pa.types.is_timestamp(one) for one in stamps)
-        self._unit = _UNITS_US.get(getattr(stamps[0], "unit", "us") if stamps else "us", (1, 1))
-
-    def __call__(self, values: list[Any]) -> tuple[pa.Array, list[int]]:
-        """Values as an array, shape (n,), and the places of topics and payloads that are none."""
-        if self._name == RECEIVED:
-            return pa.array([self._stamp(one) for one in values], pa.int64()), []
-        if self._name in REPEATED:
-            # whatever else says something of it, it may have come before
-            return pa.array([one is not None and one is not False for one in values], pa.bool_()), []
-        if self._name == TOPIC:
-            found, kind = [_topic(one) for one in values], pa.utf8()
-        else:
-            found, kind = [_payload(one) for one in values], pa.binary()
-        bad = [place for place, one in enumerate(found) if one is _NOTHING]
-        return pa.array([None if one is _NOTHING else one for one in found], kind), bad
-
-    def _stamp(self, value: Any) -> int:
-        if type(value) is not int or not self._stamps:
-            return -1
-        times, parts = self._unit
-        found = value * times // parts
-        return found if -_LONG <= found < _LONG else -1
-
-
-#: Stands for what is no topic or payload.
-_NOTHING = object()
-
-
-def _topic(value: Any) -> Any:
-    if value is None:
-        return ""
-    try:
-        # bytes that were no UTF-8 stand in a text as surrogates
-        return (value.encode("utf-8") if isinstance(value, str) else value).decode("utf-8")
-    except (UnicodeError, AttributeError):
-        return _NOTHING
-
-
-def _payload(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", KEPT)
-    return value if value is None or isinstance(value, bytes) else _NOTHING
-
-
 def _messages(raw: RawRows) -> Messages:
     count = len(raw.positions)
-    stamps = raw.columns[RECEIVED].to_numpy(zero_copy_only=False)
-    for name in raw.columns.keys() & set(REPEATED):
-        stamps = np.where(raw.columns[name].to_numpy(zero_copy_only=False), -1, stamps)
+    stamps, problems = _STAMPS.read([raw.columns[RECEIVED]])
+    without = [one.rows for one in problems]
+    without += [truths(raw.columns[one]) for one in REPEATED if one in raw.columns]
     return Messages(
-        payloads=raw.columns[PAYLOAD].to_pylist(),
-        topics=raw.columns[TOPIC].to_pylist(),
+        payloads=raw.columns[PAYLOAD].cast(pa.binary()).to_pylist(),
+        topics=[one or "" for one in raw.columns[TOPIC].to_pylist()],
         keys=[None] * count,
         headers=[()] * count,
-        stamps_us=stamps.astype(np.int64),
+        stamps_us=np.where(np.logical_or.reduce([np.zeros(count, dtype=np.bool_), *without]), -1, stamps),
         positions=raw.positions,
     )
