@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import select
 import sys
 import threading
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def number_of(payload: bytes) -> int:
 
 
 class Meters:
-    """Publishes numbered messages with QoS 1 in a thread, and sends again what a broker did not confirm.
+    """Publishes numbered messages with QoS 1 in a thread; the client sends again what a broker did not confirm.
 
     Args:
         port: the broker's.
@@ -47,7 +46,7 @@ class Meters:
 
     Attributes:
         confirmed: messages that the broker took over.
-        repeated: messages that were published more than once, because a connection broke.
+        repeated: messages that may have been published more than once, because a connection broke.
     """
 
     def __init__(
@@ -61,98 +60,56 @@ class Meters:
         ca: Path | None = None,
         own: tuple[Path, Path] | tuple[None, None] = (None, None),
     ) -> None:
-        self._port = port
-        self._ca = ca
-        self._own = own
-        self._numbers = iter(numbers)
-        self._rate = rate
-        self._size = size
-        self._window = window
-        self._under_way: dict[int, int] = {}
-        self._again: list[int] = []
-        self._up = False
+        self._numbers, self._rate, self._size, self._window = numbers, rate, size, window
+        self._open: dict[int, int] = {}  # messages by their packets
+        self._acknowledged = deque[int]()
+        self._broken = threading.Event()
         self.confirmed: set[int] = set()
         self.repeated: set[int] = set()
-        self._over = threading.Event()
+        self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+        client.max_inflight_messages_set(window)
+        client.reconnect_delay_set(0.05, 0.05)  # pyright: ignore[reportArgumentType] - it waits for parts of a second
+        if ca is not None:
+            client.tls_set(str(ca), *(None if one is None else str(one) for one in own))
+        client.on_disconnect = lambda *_: self._broken.set()
+        client.on_publish = lambda *given: self._acknowledged.append(given[2])
+        client.connect_async("localhost", port)
+        client.loop_start()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def join(self, seconds: float = 120) -> set[int]:
         """Wait until everything is confirmed; the numbers."""
         self._thread.join(seconds)
-        assert not self._thread.is_alive(), f"{len(self.confirmed)} messages confirmed, {len(self._under_way)} not"
-        return self.confirmed
-
-    def give_up(self) -> set[int]:
-        """Publish no more; what was confirmed so far."""
-        self._over.set()
-        self._thread.join(30)
+        assert not self._thread.is_alive(), f"{len(self.confirmed)} messages confirmed, {len(self._open)} not"
         return self.confirmed
 
     def _run(self) -> None:
-        client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
-        client.max_inflight_messages_set(self._window)
-        if self._ca is not None:
-            certificate, key = (None if one is None else str(one) for one in self._own)
-            client.tls_set(str(self._ca), certificate, key)
-        client.on_publish = self._published
-        client.on_connect = self._connected
-        client.on_disconnect = self._disconnected
-        # paho types these as methods of its own; packets are collected for the next turn
-        client.on_socket_register_write = lambda *_: None
-        client.on_socket_unregister_write = lambda *_: None
-        began, sent, more = time.monotonic(), 0, True
-        while (more or self._under_way or self._again) and not self._over.is_set():
-            if client.socket() is None and not _connect(client, self._port):
-                continue
-            due = (time.monotonic() - began) * self._rate
-            while self._up and more and len(self._under_way) < self._window and sent < due:
-                number = self._again.pop() if self._again else next(self._numbers, None)
-                if number is None:
-                    more = False
-                    break
-                sent += 1
-                told = client.publish(f"meters/m{number % TOPICS}/readings", payload_of(number, self._size), qos=1)
-                self._under_way[told.mid] = number
-            more = more or bool(self._again)
-            _turn(client)
-        client.disconnect()
-        if client.socket() is not None:
-            client.loop_write()
+        began = time.monotonic()
+        for sent, number in enumerate(self._numbers):
+            self._wait(lambda sent=sent: len(self._open) < self._window and sent <= self._since(began) * self._rate)
+            topic = f"meters/m{number % TOPICS}/readings"
+            self._open[self._client.publish(topic, payload_of(number, self._size), qos=1).mid] = number
+        self._wait(lambda: not self._open)
+        self._client.disconnect()
+        self._client.loop_stop()
 
-    def _connected(self, client: mqtt.Client, *_: Any) -> None:
-        client.drop_out_messages()
-        self._again += self._under_way.values()
-        self.repeated.update(self._under_way.values())
-        self._under_way.clear()
-        self._up = True
+    @staticmethod
+    def _since(began: float) -> float:
+        return time.monotonic() - began
 
-    def _disconnected(self, *_: Any) -> None:
-        self._up = False
-
-    def _published(self, _: Any, __: Any, packet: int, *___: Any) -> None:
-        if packet in self._under_way:
-            self.confirmed.add(self._under_way.pop(packet))
-
-
-def _connect(client: mqtt.Client, port: int) -> bool:
-    try:
-        client.connect("localhost", port, clean_start=True)
-    except OSError:
-        time.sleep(0.05)
-        return False
-    return True
-
-
-def _turn(client: mqtt.Client) -> None:
-    sock = client.socket()
-    if sock is not None:
-        readable, writable, _ = select.select([sock], [sock] if client.want_write() else [], [], 0.01)
-        if writable:
-            client.loop_write()
-        if readable:
-            client.loop_read()
-        client.loop_misc()
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        """Wait, and note meanwhile what is confirmed and what was open when the connection broke."""
+        while True:
+            if self._broken.is_set():
+                self._broken.clear()
+                self.repeated.update(self._open.values())
+            if ready():
+                return
+            if not self._acknowledged:
+                time.sleep(0.002)
+            while self._acknowledged:
+                self.confirmed.add(self._open.pop(self._acknowledged.popleft()))
 
 
 class GatewayProcess:

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from .kafka_topics import READINGS, TopicBench, as_it_comes
-from .live_bench import HOUR, NAMES, ORIGIN, SLOT, day_of, held, readings, truth
+from .live_bench import HOUR, NAMES, ORIGIN, SLOT, day_of, held, readings
 from .test_kafka_source import Real
-from .test_live_watchdog import MINUTE, page_of
 
 
 def hours(frame: pl.DataFrame, start: float, stop: float) -> pl.DataFrame:
@@ -99,32 +98,6 @@ def test_a_topic_made_anew_is_read_again_and_rows_of_what_it_held_say_unavailabl
     assert {found[day] for day in (0, 1)} <= {"live", "replayed"}
     assert {found[day] for day in (2, 3)} == {"unavailable"}
     assert "%3|" not in job.err.read_text(encoding="utf-8"), "lines of librdkafka"
-
-
-def test_a_broker_unavailable_at_the_start_is_reported_and_waited_for(kafka, bench):
-    topics = TopicBench(kafka, bench, 1)
-    topics.settings(
-        windows={"size": "1d", "start": "2013-01-01", "stop": "2013-01-02"},
-        sink={"parquet": "releases"},
-        rejects=None,
-        live={"poll": "100ms", "metrics_port": 0},
-    )
-    frame = readings(1.5, seed=25)
-    topics.send(frame.sort("time"), lambda _: 0)
-    kafka.kill()
-    begun = time.monotonic()
-    job = bench.start()
-
-    def warned() -> bool:
-        return any(one["kind"] == "warning" and "no broker answers" in one["text"] for one in job.said)
-
-    bench.until(warned, "the watchdog says why nothing is read")
-    bench.until(lambda: page_of(job)["source-away"] == 1, "the metric says so")
-    assert time.monotonic() - begun <= MINUTE
-    assert f"source.kafka: brokers {kafka.servers}: no broker answers; the readers keep trying" in job.err.read_text()
-    kafka.start()
-    assert job.wait() == 0, job.err.read_text(encoding="utf-8")
-    assert bench.counts() == truth(frame, range(1))
 
 
 def test_a_sink_unavailable_beyond_the_delivery_timeout_loses_no_row(kafka, bench):
