@@ -26,7 +26,7 @@ from ...schemas.settings.connectors import SourceFormat
 from ...transforms.common.batches import is_text_type, pc
 from ...transforms.formats.columns import named_once
 from ...transforms.formats.lines import Layout
-from ...transforms.formats.paths import SourceFileError, is_utf8, open_text, present, unlisted
+from ...transforms.formats.paths import DAMAGE, SourceFileError, is_utf8, open_text, present, unlisted
 from ...transforms.formats.rows import MISSING
 from ...transforms.readings.tables import rows_of
 from ..errors import CommandError, ExitCode
@@ -67,7 +67,7 @@ def rows_at(given: Path) -> Rows:
         raise CommandError(f"{path}: there is no such file; check the path", ExitCode.SOURCE) from error
     except (SourceFileError, SettingsError) as error:
         raise CommandError(str(error), ExitCode.SOURCE) from error
-    except (OSError, pa.ArrowException, ValueError, EOFError, csv.Error) as error:
+    except (*DAMAGE, pa.ArrowException, ValueError, csv.Error) as error:
         why = f"cannot be read as {format_of(path)} ({reason(error)}); check the file and its ending"
         raise CommandError(f"{path}: {why}", ExitCode.SOURCE) from error
     types = {one.name: one.type for table, _ in reversed(parts) for one in table.schema}

@@ -6,7 +6,6 @@ lines are all in order goes to Arrow at once; another one is halved, and lines a
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from ..common.batches import Ints
 from .columns import RawRows
-from .paths import SourceFileError
+from .paths import DAMAGE, SourceFileError
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -101,7 +100,7 @@ def read_text(stream: BinaryIO, path: str, size: int) -> bytes:
     """
     try:
         return stream.read(size)
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGE as error:
         raise SourceFileError(
             f"file {path} breaks off or is damaged ({type(error).__name__}); restore it, for example by copying it "
             "again: readings behind the damage cannot be recovered, and releases without them would be final"

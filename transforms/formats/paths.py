@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import errno
-import io
 import lzma
 import os
 import re
@@ -16,10 +15,10 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -326,28 +325,32 @@ def unopened(path: str, error: OSError) -> SourceFileError:
     return kind(f"file {path} cannot be opened ({reason(error)}); check its permissions and that it is still there")
 
 
-def open_text(path: str, encoding: str = "utf-8") -> BinaryIO:
-    """Open a text file as bytes of UTF-8, unpacked if its name ends in ``.gz``, ``.bz2``, ``.zst`` or ``.zip``."""
-    raw = open_bytes(path)
-    try:
-        stream = _unpacked(raw, path)
-    except BaseException:
-        raw.close()
-        raise
-    return stream if encoding == "utf-8" else cast("BinaryIO", io.BufferedReader(_AsUtf8(stream, path, encoding)))
+@contextmanager
+def open_text(path: str, encoding: str = "utf-8") -> Generator[BinaryIO]:
+    """A text file as bytes of UTF-8, open in the block; ``.gz``, ``.bz2``, ``.zst`` and ``.zip`` are unpacked."""
+    with ExitStack() as opened:
+        stream = opened.enter_context(open_bytes(path))
+        if (codec := _PACKED.get(os.path.splitext(path)[1])) is not None:  # noqa: PTH122 - any path
+            stream = opened.enter_context(pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), codec))
+        elif path.endswith(".zip"):
+            stream = opened.enter_context(_member(stream, path))
+        yield cast("BinaryIO", stream if encoding == "utf-8" else _AsUtf8(stream, path, encoding))
 
 
-def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
-    packed = next((codec for ending, codec in _PACKED.items() if path.endswith(ending)), None)
-    if packed is not None:
-        return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), packed))
-    if not path.endswith(".zip"):
-        return raw
+#: Errors of a file that breaks off, or is damaged, while it is unpacked.
+DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+
+#: Compressions by the end of a name.
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def _member(raw: BinaryIO, path: str) -> IO[bytes]:
+    """The one file in an archive."""
     try:
         archive = zipfile.ZipFile(raw)
         members = [one for one in archive.infolist() if not one.is_dir()]
         if len(members) == 1:
-            return cast("BinaryIO", io.BufferedReader(_Below(archive.open(members[0]), raw)))
+            return archive.open(members[0])
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
         raise SourceFileError(
             f"file {path} is no archive that can be read ({type(error).__name__}); unpack it, and name the file in it"
@@ -357,65 +360,26 @@ def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     )
 
 
-#: Compressions by the end of a name.
-_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
-
-class _Below(io.RawIOBase):
-    """A member of an archive that closes the file below it, too; damage is an error of input."""
-
-    def __init__(self, stream: Any, raw: BinaryIO) -> None:
-        self._stream, self._raw = stream, raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._stream.read(len(buffer))
-        except (zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
-            raise OSError(str(error)) from None
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-            self._raw.close()
-        super().close()
-
-
-class _AsUtf8(io.RawIOBase):
+class _AsUtf8:
     """A stream of text in an encoding, as UTF-8. What is no text in it breaks the file, as its lines are not known."""
 
-    def __init__(self, stream: BinaryIO, path: str, encoding: str) -> None:
+    def __init__(self, stream: Any, path: str, encoding: str) -> None:
         self._stream, self._path, self._encoding = stream, path, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._rest = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            data = self._stream.read(len(buffer))
-            try:
-                self._rest = self._decoder.decode(data, final=not data).encode("utf-8")
-            except UnicodeError:
-                raise SourceFileError(
-                    f"file {self._path} is no text in {self._encoding}; set source.encoding to what it is, or save the "
-                    "file as UTF-8"
-                ) from None
-            if not data:
-                break
-        size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
-        return size
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+    def read(self, size: int) -> bytes:
+        """About so many bytes; none at the end."""
+        found, data = b"", b"more"
+        try:
+            while data and not found:
+                data = self._stream.read(size)
+                found = self._decoder.decode(data, final=not data).encode("utf-8")
+        except UnicodeError:
+            raise SourceFileError(
+                f"file {self._path} is no text in {self._encoding}; set source.encoding to what it is, or save the "
+                "file as UTF-8"
+            ) from None
+        return found
 
 
 def is_text(text: str) -> bool:

@@ -29,7 +29,7 @@ from ..formats import jsonl as json_files
 from ..formats import parquet as parquet_files
 from ..formats.columns import Columns, RawRows
 from ..formats.lines import Layout, read_text, text_blocks
-from ..formats.paths import SourceFileError, open_bytes, open_text
+from ..formats.paths import DAMAGE, SourceFileError, open_bytes, open_text
 from .meters import check_xml, cim, telegram, telegrams
 
 _UTC = pa.timestamp("us", tz="UTC")
@@ -89,7 +89,7 @@ def green_button_rows(stream: BinaryIO, path: str, layout: Layout) -> Iterator[R
             if _tag(entry) == "entry":
                 _espi_entry(entry, types, types_of, readings)
                 entry.clear()
-    except (ParseError, DefusedXmlException, ValueError, StopIteration, OSError) as error:
+    except (ParseError, DefusedXmlException, ValueError, StopIteration, *DAMAGE) as error:
         raise SourceFileError(f"file {path} is no Green Button feed ({type(error).__name__})") from None
     rows = _Rows("usage_point", "uom", "flow", "time", "length", "value", "quality")
     for number, (reading, start, length, value, quality) in enumerate(readings, 1):
