@@ -50,6 +50,9 @@ _UNITS_US = {
     "w": 604_800_000_000,
 }
 MINUTE_US, HOUR_US, DAY_US = _UNITS_US["min"], _UNITS_US["h"], _UNITS_US["d"]
+
+#: An earlier instant since 1970 is of a clock that was never set, or of a time in another unit.
+YEAR_1971_US = 365 * DAY_US
 _DURATION = re.compile(r"\s*(\d{1,20})\s*(us|ms|s|min|h|d|w)\s*")
 _LONGEST_US = 3_652_059 * _UNITS_US["d"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -186,7 +186,7 @@ def _stretched(plan: Plan, schedule: Schedule) -> Plan:
     stretched = replace(plan, schedule=schedule)
     if plan.domain.guarantee == "stream":
         return stretched.with_share(plan.share // given.overlap)
-    return _chosen(stretched, plan.mechanism)
+    return _by_mechanism(stretched, plan.mechanism)
 
 
 def _fewer_bins(plan: Plan) -> Iterator[Remedy]:
@@ -205,7 +205,7 @@ def _without_classes(plan: Plan) -> Iterator[Remedy]:
 
 def _forward_backward(plan: Plan) -> Iterator[Remedy]:
     if plan.mechanism != "forward-backward":
-        yield Remedy("privacy.mechanism: forward-backward", _share(_chosen(plan, "forward-backward")))
+        yield Remedy("privacy.mechanism: forward-backward", _share(_by_mechanism(plan, "forward-backward")))
 
 
 def _shipped(plan: Plan) -> Iterator[Remedy]:
@@ -247,10 +247,10 @@ def _under(plan: Plan, model: Model) -> Plan:
     made = replace(
         plan, grid=replace(plan.grid, interval_us=interval), schedule=schedule, space=states, histogram=histogram
     )
-    return _chosen(replace(made, model=model), "forward-backward")
+    return _by_mechanism(replace(made, model=model), "forward-backward")
 
 
-def _chosen(plan: Plan, mechanism: str) -> Plan:
+def _by_mechanism(plan: Plan, mechanism: str) -> Plan:
     found = choose(
         mechanism,
         plan.model.belief,
@@ -303,7 +303,7 @@ def check_error(plan: Plan) -> None:
     if plan.accepted.noise or plan.noise == "none":
         return
     problem = noise_problem(plan)
-    if problem and _held(plan) is None:
+    if problem and _on_record(plan) is None:
         raise HopelessNoise(problem)
 
 
@@ -417,7 +417,7 @@ def check_ends(plan: Plan) -> None:
     given = plan.schedule
     if given.stop is None:
         return
-    held = _held(plan)
+    held = _on_record(plan)
     if held is None:
         check_number(plan, given)
         return
@@ -436,7 +436,7 @@ def check_ends(plan: Plan) -> None:
         check_number(plan, extended)
 
 
-def _held(plan: Plan) -> Registration | None:
+def _on_record(plan: Plan) -> Registration | None:
     with ledger_at(plan.address) as store:
         return store.registered(plan.domain.name, plan.query_name) if store.is_there() else None
 

@@ -29,12 +29,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..schemas.calendars import Calendar
 from ..schemas.errors import QuiltstreamError
 from ..schemas.releases import LIVE, REPLAYED, SILENT, UNAVAILABLE
-from ..schemas.slots import Schedule, SlotGrid, SlotsT
+from ..schemas.slots import DAY_US, Schedule, SlotGrid, SlotsT
 from .common.batches import RecordBatchCoder
 from .readings.slots import Words
-
-#: Readings of a step that begins more than a day after they came are rejected: wrong stamps must not fill the memory.
-_AHEAD_US = 86_400_000_000
 
 #: Beam's runners tell instants apart no finer.
 MILLISECOND_US = 1_000
@@ -67,8 +64,11 @@ class Steps:
         return found if self.calendar is None else self.calendar.number_of(found)
 
     def last_us(self, came_us: int) -> int:
-        """When the last step ends that readings may be of which came at an instant."""
-        step = self.number_of(came_us + _AHEAD_US)
+        """When the last step ends that readings may be of which came at an instant.
+
+        Those of one that begins over a day later are rejected: wrong stamps must not fill the memory.
+        """
+        step = self.number_of(came_us + DAY_US)
         until = step + 1 if self.calendar is None else self.calendar.stop_of(step)
         return self.anchor_us + until * self.every_us
 

@@ -52,7 +52,7 @@ from .common.batches import ReadingsError, typed
 from .completeness import FromSource
 from .plan import Plan, make_plan
 from .register import DiscoverSchedule, Register, RegisterCounted
-from .registration import Discovered, Registered, registered, sum_tallies
+from .registration import Discovered, Registered, registered, sum_outcomes
 from .sinks import WriteRows, read_release_rows
 from .sources.reader import followed
 from .sources.reading_rows import batched
@@ -63,26 +63,26 @@ _SHARDED = typehints.Tuple[int, Part]
 
 
 #: Readings of pipelines of this process, by a name of their own: in the graph they would be packed with every step.
-_HELD: dict[str, list[Any]] = {}
+_KEPT: dict[str, list[Any]] = {}
 
 
 @contextmanager
-def _holding(elements: list[Any]) -> Generator[str]:
+def _keeping(elements: list[Any]) -> Generator[str]:
     name = uuid4().hex
-    _HELD[name] = elements
+    _KEPT[name] = elements
     try:
         yield name
     finally:
-        del _HELD[name]
+        del _KEPT[name]
 
 
-def _held(name: str) -> list[Any]:
-    if name not in _HELD:
+def _kept(name: str) -> list[Any]:
+    if name not in _KEPT:
         raise ReadingsError("readings in a list stay in this process, and this worker is another: use beam.Create")
-    return _HELD[name]
+    return _KEPT[name]
 
 
-class _OfHeld(beam.PTransform[Any, Any]):
+class _OfKept(beam.PTransform[Any, Any]):
     """The transform of readings that this process holds."""
 
     def __init__(self, then: PrivateHistograms) -> None:
@@ -91,7 +91,7 @@ class _OfHeld(beam.PTransform[Any, Any]):
 
     def expand(self, input_or_inputs: Any) -> Histograms:
         """Build the graph."""
-        return input_or_inputs | beam.FlatMap(_held).with_output_types(Any) | self._then
+        return input_or_inputs | beam.FlatMap(_kept).with_output_types(Any) | self._then
 
 
 class Histograms(NamedTuple):
@@ -192,8 +192,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
 
         with TemporaryDirectory() as folder:
             path = f"{folder}/rows.parquet"
-            with _holding(elements) as name, beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
-                published: Any = pipeline | beam.Create([name]) | _OfHeld(cls(settings, **given))
+            with _keeping(elements) as name, beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
+                published: Any = pipeline | beam.Create([name]) | _OfKept(cls(settings, **given))
                 _ = published.releases | WriteRows(path, "parquet")
             rows = read_release_rows(path)
         library = type(elements[0]).__module__.partition(".")[0] if elements else ""
@@ -209,8 +209,8 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
             raise ReadingsError("a frame is one element: write [frame] | PrivateHistograms(settings)")
         if not isinstance(left, list) or any(isinstance(one, PValue) for one in left):
             return super().__ror__(left, label)
-        with _holding(left) as name:
-            return [name] | _OfHeld(self)
+        with _keeping(left) as name:
+            return [name] | _OfKept(self)
 
     def in_ledger(
         self,
@@ -309,7 +309,7 @@ class PrivateHistograms(beam.PTransform[Any, Any]):
         ends: Any = None
         if not live:
             ends = seed | "Schedule" >> beam.ParDo(ScheduledWindowEnds(plan), record).with_output_types(_SHARDED)
-            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_tallies)
+            tally = encoded[TALLIES] | "Tally" >> beam.CombineGlobally(sum_outcomes)
             keep = beam.ParDo(RegisterCounted(plan, even_if_empty=self._even_if_empty), record, seen)
             record = AsSingleton(tally | "Keep" >> keep.with_output_types(Registered))
         elif by_watermark:

@@ -40,7 +40,7 @@ from .common.batches import READINGS, counter_name, reading_columns
 from .completeness import check_version
 from .plan import Plan, ledger_at
 from .readings.slots import Words
-from .registration import Discovered, Registered, Tally, register, registered, sum_tallies, words_of
+from .registration import Discovered, Outcomes, Registered, register, registered, sum_outcomes, words_of
 
 
 class LedgerStep(beam.DoFn):
@@ -104,7 +104,7 @@ class RegisterCounted(beam.DoFn):
         self._plan = plan
         self._even_if_empty = even_if_empty
 
-    def process(self, tally: Tally, planned: Registered, seen: Discovered | None = None) -> Iterator[Registered]:
+    def process(self, tally: Outcomes, planned: Registered, seen: Discovered | None = None) -> Iterator[Registered]:
         """Register the query.
 
         Raises:
@@ -135,7 +135,7 @@ def _counted_by(held: Registration) -> tuple[object, ...]:
     return held.digest, query.schedule, query.shards, query.roster, held.versions, held.series
 
 
-def _nothing_counts(tally: Tally) -> str:
+def _nothing_counts(tally: Outcomes) -> str:
     return (
         f"source: no reading counts in any window of any series ({words_of(tally)}), so no window was charged or "
         "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run with "
@@ -197,7 +197,7 @@ class DiscoverSchedule(beam.CombineFn):
             labelled = self._space.are_states(columns.values) | np.isnan(columns.values)
             rejects[RejectReason.UNKNOWN_LABEL], good = good & ~labelled, good & labelled
         tally = {counter_name(reason): int(np.count_nonzero(bad)) for reason, bad in rejects.items()}
-        seen.tally = sum_tallies((seen.tally, tally, {READINGS: int(np.count_nonzero(good))}))
+        seen.tally = sum_outcomes((seen.tally, tally, {READINGS: int(np.count_nonzero(good))}))
         if not good.any():
             return seen
         times, pairs = columns.times[good], columns.series[good]
@@ -227,7 +227,7 @@ class DiscoverSchedule(beam.CombineFn):
                 merged.extend(one.span)
             for (series, group), span in one.spans.items():
                 merged.sight(series, group, span)
-            merged.tally = sum_tallies((merged.tally, one.tally))
+            merged.tally = sum_outcomes((merged.tally, one.tally))
             self._check(merged)
         return merged
 

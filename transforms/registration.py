@@ -22,7 +22,7 @@ from ..schemas.errors import ExitCode, QuiltstreamError
 from ..schemas.readings import RejectReason
 from ..schemas.roster import Roster
 from ..schemas.settings.base import SettingsError
-from ..schemas.slots import DAY_US, NoWholeWindowError, Schedule, format_duration, format_instant, parse_instant
+from ..schemas.slots import DAY_US, YEAR_1971_US, NoWholeWindowError, Schedule, format_duration, format_instant
 from ..store.codec import now_us
 from ..store.errors import QUERY_ADVICE, StoreConflict, Words
 from ..store.specs import Registration, group_by
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("quiltstream.registration")
 
-Tally = dict[str, int]
+Outcomes = dict[str, int]
 """How many readings count, by the name of the operator's counter, and how many do not."""
 
 
-def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+def sum_outcomes(tallies: Iterable[Outcomes]) -> Outcomes:
     """The sum of some tallies."""
     total: Counter[str] = Counter()
     for tally in tallies:
@@ -46,7 +46,7 @@ def sum_tallies(tallies: Iterable[Tally]) -> Tally:
     return dict(total)
 
 
-def words_of(tally: Tally) -> str:
+def words_of(tally: Outcomes) -> str:
     """What became of the readings, for the operator."""
     from .common.batches import OUTSIDE, counter_name  # noqa: PLC0415 - with Beam, which a dry run does not import
 
@@ -80,7 +80,7 @@ class Discovered:
     span: Span | None = None  # of those of the given roster; ``None`` where there are none, or no roster is given
     # (series, group) -> of its readings, where no roster is given; the group is empty where there are none
     spans: dict[tuple[str, str], Span] = field(default_factory=dict)
-    tally: Tally = field(default_factory=dict)
+    tally: Outcomes = field(default_factory=dict)
 
     def extend(self, span: Span) -> None:
         """Stretch the ends of the readings of the given roster."""
@@ -168,9 +168,6 @@ def _check_ahead(given: Schedule, first_us: int, last_us: int) -> None:
         raise SettingsError(problems)
 
 
-_YEAR_1971_US = parse_instant("1971-01-01")
-
-
 def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
     """Between which instants no window lies, and what to do."""
     given = plan.schedule
@@ -189,7 +186,7 @@ def _no_window(plan: Plan, first_us: int, last_us: int) -> str:
         advice = "the data end before windows.start: correct it, or wait for its data"
     text = f"windows: no whole {window} lies between {begin} and {end}; {advice}"
     of_data = [at for at, slot in ((first_us, given.start), (last_us, given.stop)) if slot is None]
-    if any(0 <= at < _YEAR_1971_US for at in of_data):
+    if any(0 <= at < YEAR_1971_US for at in of_data):
         text += "; times in 1970: another unit, or day numbers of a spreadsheet?"
     return text
 

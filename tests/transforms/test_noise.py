@@ -27,7 +27,7 @@ from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import TRANSITIONS, total_is_public
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.encode import EncodeCells
-from quiltstream.transforms.aggregate.release import Held, NoisyBlocks, ReleaseHistograms, Tally
+from quiltstream.transforms.aggregate.release import NoisyBlocks, ReleaseHistograms, Tally, Waiting
 from quiltstream.transforms.plan import Plan, make_plan
 from quiltstream.transforms.registration import Registered, registered
 
@@ -197,7 +197,9 @@ def test_noise_is_drawn_by_the_length_of_each_window_also_in_one_bundle(tmp_path
     windows = [window for window in plan.schedule.windows() if len(window) != 48]
     assert [len(window) for window in windows] == [46, 50]
     true = np.full((10_000, 5), 7)
-    blocks = NoisyBlocks(plan, record, [Held(one, 0, true, "replayed", WindowedValue(None, 0, ())) for one in windows])
+    blocks = NoisyBlocks(
+        plan, record, [Waiting(one, 0, true, "replayed", WindowedValue(None, 0, ())) for one in windows]
+    )
     for number, window in enumerate(windows):
         noisy = blocks.block(number, roster.keys).counts
         expected = plan.of_length(len(window)).noisy.mean_abs

@@ -18,6 +18,7 @@ state of a key costs a tenth of a job. The store keeps the first row, whatever a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,7 +234,7 @@ class SortPanes(beam.DoFn):
             yield TaggedOutput(PIECES, element)
 
 
-class Gather(beam.DoFn):
+class Gather(beam.DoFn, ABC):
     """Unites the panes of a key until they are complete; what is complete by itself passes untouched.
 
     What is incomplete when a runner calls the window over is emitted too: the step that publishes counts it.
@@ -265,17 +266,17 @@ class Gather(beam.DoFn):
                 return
         yield key, found
 
+    @abstractmethod
     def is_empty(self, found: Any) -> bool:
         """Whether a pane holds nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_whole(self, found: Any, window: Any, pane: Any) -> bool:
         """Whether it may be published."""
-        raise NotImplementedError
 
+    @abstractmethod
     def united(self, one: Any, other: Any) -> Any:
         """Both in one; neither is changed."""
-        raise NotImplementedError
 
 
 class GatherPanes(Gather):

@@ -99,7 +99,7 @@ class Memory:
         from ...store.log import Head  # noqa: PLC0415 - with SQLAlchemy, which the caller has
 
         head = store.known_head(domain)
-        with self._held():
+        with self._locked():
             now = self.read() or Remembered("", str(store.address))
             if now.store_id not in ("", store.store_id):
                 raise replaced(store.address, f"another ledger is there, as {self.place} remembers", now.store_id)
@@ -118,7 +118,7 @@ class Memory:
         Raises:
             StoreAway: it cannot be written.
         """
-        with self._held():
+        with self._locked():
             now = self.read() or Remembered("", "")
             owed = tuple(one for one in now.owed if one != domain or not marked)
             heads = now.heads if now.store_id == store.store_id else {}
@@ -130,7 +130,7 @@ class Memory:
 
         What is to be marked may be registered only when the data are read, and the run may end before that.
         """
-        with self._held():
+        with self._locked():
             known = Remembered("", ledger)
             with suppress(MemoryUnreadableError):  # by that word, it is written anew
                 known = self.read() or known
@@ -138,7 +138,7 @@ class Memory:
             self._write(Remembered("", ledger, {}, known.newest, owed))
 
     @contextmanager
-    def _held(self) -> Generator[None]:
+    def _locked(self) -> Generator[None]:
         """Hold the file against other workers of this machine."""
         try:
             if not is_local(self.place):

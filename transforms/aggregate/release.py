@@ -282,7 +282,7 @@ class GatherTallies(Gather):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Waiting:
     """A block that waits for its bundle's transaction: its slots, shard and true counts, and its place in Beam."""
 
     window: Window
@@ -302,7 +302,7 @@ class NoisyBlocks:
     as 0.
     """
 
-    def __init__(self, plan: Plan, registration: Registration, held: Sequence[Held]) -> None:
+    def __init__(self, plan: Plan, registration: Registration, held: Sequence[Waiting]) -> None:
         self._plan, self._registration = plan, registration
         self._classes, self._grid = classes_of(registration), plan.grid
         self._held = held
@@ -341,7 +341,7 @@ class ReleaseHistograms(LedgerStep):
 
     def __init__(self, plan: Plan, *, live: bool = False) -> None:
         super().__init__(plan, live=live)
-        self._held: list[Held] = []
+        self._held: list[Waiting] = []
         self._registration: Registration | None = None
 
     def setup(self) -> None:
@@ -373,7 +373,7 @@ class ReleaseHistograms(LedgerStep):
             self._incomplete.inc(int(bool(tally.needed)))  # an empty pane is none
             return
         place = WindowedValue(None, timestamp, (window,))
-        self._held.append(Held(slots_of(self._plan.grid, window), shard, tally.counts, tally.completeness, place))
+        self._held.append(Waiting(slots_of(self._plan.grid, window), shard, tally.counts, tally.completeness, place))
         if len(self._held) >= _BATCH:
             yield from self._flush()
 
@@ -414,7 +414,7 @@ class ReleaseHistograms(LedgerStep):
                 yield TaggedOutput(REFUSED, place.with_value(batch))
 
 
-def _with_missing(held: Held, layout: Layout, slots: Ints, state: int | None) -> Held:
+def _with_missing(held: Waiting, layout: Layout, slots: Ints, state: int | None) -> Waiting:
     """The histograms with the cells of a key's members without a reading, in a bin of theirs or one more."""
     rows, columns = held.counts.shape
     each = held.counts.reshape(rows, len(slots), columns // len(slots))

@@ -24,7 +24,7 @@ from ...schemas.readings import (
 )
 from ...schemas.settings.readings import Constant, Readings
 from ...schemas.settings.secrets import PseudonymKey, Pseudonyms
-from ...schemas.slots import DAY_US, parse_instant
+from ...schemas.slots import DAY_US, YEAR_1971_US
 from ...schemas.states import StateSpace
 from ..common.batches import (
     Bools,
@@ -258,9 +258,6 @@ def read_lengths(column: pa.Array) -> Ints:
     return np.rint(np.clip(seconds, 0, LONGEST_US / 1e5) * 1e6).astype(np.int64)
 
 
-_YEAR_1971_US = parse_instant("1971-01-01")
-
-
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """What became of some raw rows."""
@@ -404,7 +401,7 @@ class RowDecoder:
             order = partial(self._order.second, names, codes)
         times, problems = self._times.read([raw.columns[one] for one in self.columns.times], order)
         if self._live_clocks:
-            unset = (times >= 0) & (times < _YEAR_1971_US)
+            unset = (times >= 0) & (times < YEAR_1971_US)
             for one in problems:
                 unset &= ~one.rows  # a row without a time has a meaningless one
             problems = [*problems, Problem(unset, RejectReason.IMPLAUSIBLE_TIME)]

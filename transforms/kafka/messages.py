@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...schemas.readings import RejectReason
-from ...schemas.slots import parse_instant
+from ...schemas.slots import YEAR_1971_US
 from ..formats.rows import Decoded
 from ..payloads.messages import Headers, MessageDecoder, Messages, rejects_of
 from .client import (
@@ -25,8 +25,6 @@ from .client import (
     topic_partition,
     unavailable,
 )
-
-_YEAR_1971_US = parse_instant("1971-01-01")
 
 #: The kind of a stamp that the broker made; ``TIMESTAMP_LOG_APPEND_TIME`` of confluent-kafka, which is an extra.
 _THE_BROKERS = 2
@@ -106,7 +104,7 @@ def sent_us(messages: Messages) -> int | None:
 
 
 def _set(latest_us: int) -> int | None:
-    return latest_us if latest_us >= _YEAR_1971_US else None
+    return latest_us if latest_us >= YEAR_1971_US else None
 
 
 def without_second_times(messages: Messages) -> Messages:

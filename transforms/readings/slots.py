@@ -183,7 +183,7 @@ def slot_values(
         known, until = one.length_us > 0, _until_next(one, words.hold_us)
         if words.of == "last":
             ends = np.where(known, np.minimum(one.length_us, until.length_us), until.length_us)
-            return _held(replace(one, length_us=ends), grid, within)
+            return _in_force(replace(one, length_us=ends), grid, within)
         one = replace(one, length_us=np.where(known, one.length_us, until.length_us))
     one = one.take(np.isfinite(one.values))
     if words.of == "last":
@@ -248,7 +248,7 @@ def _until_next(readings: Covering, most_us: int) -> Covering:
     return replace(readings, length_us=np.minimum(length, most_us))
 
 
-def _held(readings: Covering, grid: SlotGrid, within: Window | None) -> tuple[Ints, Ints, Floats]:
+def _in_force(readings: Covering, grid: SlotGrid, within: Window | None) -> tuple[Ints, Ints, Floats]:
     """The value in force when each slot begins."""
     readings = readings.take(np.isfinite(readings.values))
     first = grid.slots_of(readings.begin_us + grid.interval_us - 1)

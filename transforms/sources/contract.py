@@ -20,6 +20,7 @@ import pyarrow as pa
 from ...schemas.backoff import Backoff
 from ...schemas.errors import QuiltstreamError
 from ...schemas.readings import RejectReason
+from ...schemas.slots import DAY_US
 from ..common.batches import Rejects, reject_batch
 from ..formats.rows import Decoded
 from .progress import Reach
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 #: Where a partition begins.
 BEGIN = ""
-
-#: A reading stamped further ahead of the moment at which it came is of a clock that has jumped: it moves no clock.
-_AHEAD_US = 86_400_000_000
 
 #: Between attempts to reach a source that is away.
 _BACKOFF = Backoff(0.5, 10.0)
@@ -86,7 +84,7 @@ class SourceBatch:
 
         Its source is not silent then, though it may not be known how far it has come.
         """
-        return self.latest_us is not None and bool(self._times(_AHEAD_US + now_us))
+        return self.latest_us is not None and bool(self._times(DAY_US + now_us))
 
     def ahead(self, now_us: int) -> int:
         """How many readings are stamped over a day after they came."""
@@ -107,7 +105,7 @@ class SourceBatch:
 
     @staticmethod
     def _limit(now_us: int, cap_us: int | None) -> int:
-        return _AHEAD_US + (now_us if cap_us is None else min(now_us, cap_us))
+        return DAY_US + (now_us if cap_us is None else min(now_us, cap_us))
 
     def _times(self, limit_us: int) -> list[npt.NDArray[np.int64]]:
         """The times of each batch that are not after an instant, where there are any."""
