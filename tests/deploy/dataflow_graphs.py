@@ -1,20 +1,12 @@
-"""The graphs of live jobs as Dataflow gets them, and what of them must stay for a job to be updated."""
+"""The settings of live jobs whose graphs Dataflow gets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
 import yaml
-from apache_beam.coders import Coder
-from apache_beam.portability import common_urns
-from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners.pipeline_context import PipelineContext
-
-from quiltstream.pipelines.live import job as launch
-from quiltstream.schemas.settings.job import read_settings
 
 READINGS = {"each": "payload", "series": "meter", "time": "ts", "time_unit": "ms", "value": "kwh"}
 
@@ -33,8 +25,6 @@ SINKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
 }
 
-#: A runner for which a graph can be built without anything else.
-PORTABLE = ("--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", "--streaming")
 
 #: What Dataflow needs to be told; nothing of it is looked up in a dry run.
 DRY = (
@@ -84,48 +74,3 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, answer in (("Topics.check", None), ("SinkTopic.check", None), ("SinkTopic.unknown_ids", [])):
         monkeypatch.setattr(f"quiltstream.pipelines.connectors.kafka.{name}", lambda *_, said=answer: said)
     monkeypatch.setattr("quiltstream.pipelines.connectors.kafka.SinkTopic.complete", lambda *_: 0)
-
-
-def graph(folder: Path, kind: str, words: tuple[str, ...], **changes: Any) -> beam.Pipeline:
-    """The graph of a job."""
-    job = launch.graph_of(read_settings(settings_file(folder, kind, **changes)), words)
-    job.follower.close()
-    return job.pipeline
-
-
-def shape_of(pipeline: beam.Pipeline) -> list[str]:
-    """What an update must find again: steps by name, and how what they keep and exchange is written.
-
-    A line is a step's name, what it is, the coders of what goes in and out, and of what it keeps.
-    """
-    proto = pipeline.to_runner_api(use_fake_coders=False)
-    lines: list[str] = []
-    for transform in proto.components.transforms.values():
-        if transform.subtransforms or not transform.unique_name:
-            continue
-        parts = [transform.unique_name, transform.spec.urn]
-        for mark, places in (("<", transform.inputs), (">", transform.outputs)):
-            parts += [
-                f"{mark} {_coder(proto.components, proto.components.pcollections[one].coder_id)}"
-                for _, one in sorted(places.items())
-            ]
-        if transform.spec.urn == common_urns.primitives.PAR_DO.urn:
-            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-            if payload.restriction_coder_id:
-                parts.append(f"restriction {_coder(proto.components, payload.restriction_coder_id)}")
-            parts += [f"state {name}" for name in sorted(payload.state_specs)]
-            parts += [f"timer {name}" for name in sorted(payload.timer_family_specs)]
-        lines.append(" ".join(parts))
-    return sorted(lines)
-
-
-def _coder(components: Any, coder_id: str) -> str:
-    coder = components.coders[coder_id]
-    inner = ",".join(_coder(components, one) for one in coder.component_coder_ids)
-    urn = coder.spec.urn.removeprefix("beam:coder:")
-    if not coder.spec.payload:
-        return f"{urn}({inner})" if inner else urn
-    # a coder of Python: by the class, as its pickle differs from one interpreter to the next
-    made = Coder.from_runner_api(coder, PipelineContext(components))
-    name = f"{type(made).__module__}.{type(made).__qualname__}"
-    return f"{name}({inner})" if inner else name

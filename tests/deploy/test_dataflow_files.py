@@ -89,29 +89,6 @@ def test_the_template_metadata_parses_as_a_dataflow_template_message(folder: Pat
         json_format.ParseDict(given | {"nmae": "x"}, dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata()))
 
 
-def test_the_subscription_keeps_what_was_acknowledged_and_never_expires(terraform: dict[str, Any]) -> None:
-    body = terraform["resource"]["google_pubsub_subscription"]["readings"]
-    assert body["retain_acked_messages"] is True
-    assert body["message_retention_duration"] == "${var.retention}"
-    (policy,) = body["expiration_policy"]
-    assert policy["ttl"] in ("", '""')
-    days = int(terraform["variable"]["retention"]["default"].removesuffix("s")) / 86_400
-    assert 1 < days <= 31
-
-
-def test_the_service_account_has_only_the_workers_and_the_launchers_rights(
-    terraform: dict[str, Any],
-) -> None:
-    """The launcher of a Flex Template runs under the job's own account, and creates the job there."""
-    resources = terraform["resource"]
-    members = resources["google_project_iam_member"]
-    assert sorted(one["role"] for one in members.values()) == ["roles/dataflow.developer", "roles/dataflow.worker"]
-    reads = resources["google_pubsub_subscription_iam_member"]["reads"]
-    assert reads["for_each"] == '${toset(["roles/pubsub.subscriber", "roles/pubsub.viewer"])}'
-    assert resources["google_pubsub_topic_iam_member"]["writes"]["role"] == "roles/pubsub.publisher"
-    assert not any(kind.endswith(("_iam_binding", "_iam_policy")) for kind in resources)
-
-
 def test_the_job_waits_for_every_right_of_its_account(terraform: dict[str, Any]) -> None:
     resources = terraform["resource"]
     job = resources["google_dataflow_flex_template_job"]["live"]

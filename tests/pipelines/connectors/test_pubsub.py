@@ -65,7 +65,6 @@ def first_pace(settings: Settings, windows: int = 0) -> PollingPolicy:
     [
         ({"subscription": "meters"}, "'meters' is not written as projects/PROJECT/subscriptions/NAME"),
         ({"settle": "1min"}, "source.pubsub.settle is gone"),
-        ({"outstanding": 1_000}, "source.pubsub.outstanding is gone"),
     ],
 )
 def test_a_mistake_in_the_section_is_named(tmp_path: Path, pubsub: dict[str, Any], said: str) -> None:

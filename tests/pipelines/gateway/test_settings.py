@@ -44,8 +44,6 @@ def test_the_example_gateway_settings_are_valid() -> None:
         ({"mqtt": {"host": "mqtt://h"}}, "mqtt.host is an address; write the name alone"),
         ({"mqtt": {"password": {"env": "X"}}}, "mqtt.password is given without mqtt.user"),
         ({"mqtt": {"packet": 1 << 28}}, "mqtt.packet is 268435456: input should be less than or equal to"),
-        ({"mqtt": {"keepalive": "30s"}}, "mqtt.keepalive is gone: it is 30 s"),
-        ({"forward": {"limits": {"bytes": "1MB"}}}, "forward.limits is gone: mqtt.packet says how large"),
         ({"forward": {"topics": []}}, "forward.topics"),
         ({"forward": {"to": {}}}, "name exactly one of kafka, folder"),
         ({"forward": {"to": FOLDER | {"kafka": KAFKA}}}, "name exactly one of kafka, folder"),
@@ -53,7 +51,6 @@ def test_the_example_gateway_settings_are_valid() -> None:
         ({"forward": {"to": {"kafka": KAFKA | {"key": {"level": 2}}}}}, "forward.to.kafka.key is gone: "),
         ({"forward": {"to": {"kafka": KAFKA | {"options": {"acks": "1"}}}}}, "it is always all"),
         ({"stop": "10s"}, "stop is gone: a gateway that is stopped takes 5 s at most"),
-        ({"back": {"prefix": "p"}}, "back is gone: released rows are read from the job's sink"),
         (
             {"forward": {"pseudonyms": NAMES | {"level": 4}}},
             "pseudonyms.level is 4, and topics of 'meters/+/kwh' have 3: they would go on under their own names",
