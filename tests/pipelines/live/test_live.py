@@ -7,7 +7,9 @@ runners behave is tested on them (``tests/e2e/live_contract.py``).
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,9 @@ from quiltstream.pipelines.commands.run import summary_of
 from quiltstream.pipelines.live import command, job
 from quiltstream.schemas.settings.job import read_settings
 from quiltstream.store import Store
+from quiltstream.store.address import StoreAddress, forget
 from quiltstream.transforms import PrivateHistograms
+from quiltstream.transforms.aggregate.memory import Memory
 
 from ..jobs import HOMES, readings, write_csv
 from ..live_jobs import TrueHistograms, drafts, files, graph_of, made, published, run, true_counts
@@ -59,6 +63,35 @@ def test_a_second_run_publishes_nothing_and_restores_files_missing_in_the_sink(t
         0, "3 blocks on record had no file in the sink; now they have", "0 newly on record, 5 on record before, of 5"
     )
     assert files(one) == before
+
+
+@pytest.mark.night
+@pytest.mark.usefixtures("ending")
+def test_an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was killed with its last rows in the sink, whose consumer collects them."""
+    one, older, begin = made(tmp_path), tmp_path / "older.db", Memory.begin
+
+    def copied(memory: Memory, store: Store, *given: Any, **more: Any) -> None:
+        begin(memory, store, *given, **more)
+        store.backup(older)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Memory, "begin", copied)
+        assert run(one).code == 0
+    collected = files(one)
+    assert len(collected) == 10
+    for path in (*(tmp_path / "releases").iterdir(), *tmp_path.glob("ledger.db*")):
+        path.unlink()
+    shutil.copy(older, one.ledger)
+    forget(StoreAddress(f"sqlite:///{one.ledger}"))  # this process stands for two
+    for _ in range(2):  # a supervisor begins the command again
+        run(one).ended(4, "older copy or a restored backup")
+        assert files(one) == {}
+    assert run(one, "--history-lost").code == 0
+    assert files(one).keys() == collected.keys()
+    assert run(one).code == 0
 
 
 @pytest.mark.night
