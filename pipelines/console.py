@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -106,12 +105,6 @@ def paragraph(console: Console, text: str) -> None:
         console.print(Text(" " * _INDENT + line), soft_wrap=True)
 
 
-def paragraphs(console: Console, texts: Iterable[str]) -> None:
-    """Print each of some texts as a paragraph."""
-    for text in texts:
-        paragraph(console, text)
-
-
 def _wrapped(text: str, width: int) -> list[str]:
     """A text in lines; a path or URL is never cut."""
     return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False)
@@ -124,6 +117,8 @@ def working(text: str) -> Generator[None]:
     if not console.is_terminal:
         yield
         return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - seldom, and slow
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         progress.add_task(text, total=None)

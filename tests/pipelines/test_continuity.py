@@ -127,31 +127,6 @@ def test_a_remote_sink_needs_a_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_an_older_copy_from_the_middle_of_a_run_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the newest blocks left is enough, whenever a copy was made."""
-    made = job(tmp_path)
-    copy, publish = tmp_path / "older.db", Store.publish
-
-    def copy_and_publish(store: Store, *given: Any) -> Any:
-        if not copy.exists():
-            call("ledger", "backup", made.ledger, "-o", copy)
-        return publish(store, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Store, "publish", copy_and_publish)
-        assert call("run", made.settings).code == 0
-    made.sink.unlink()
-    lose(made)
-    shutil.copy(copy, made.ledger)
-    forget(StoreAddress(f"sqlite:///{made.ledger}"))  # this process stands for two
-    for _ in range(2):  # a supervisor begins the command again
-        call("run", made.settings).ended(4, "is an older copy or a restored backup")
-        assert not made.sink.exists()
-    call("run", made.settings, "--history-lost").ended(0)
-    assert call("run", made.settings).code == 0
-
-
-@pytest.mark.night
 def test_a_copy_with_redrawn_published_blocks_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has every charge and every block of the log, by name: only the draws are others."""
     made = job(tmp_path)

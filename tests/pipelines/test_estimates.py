@@ -259,20 +259,3 @@ def test_a_starting_model_fitted_on_the_jobs_own_file_marks_the_loss(tmp_path: P
     run(one, live=False).ended(0)
     with store(one) as ledger:
         assert ledger.summary("streets").given_model
-
-
-@pytest.mark.night
-def test_a_command_adds_or_switches_to_another_belief(tmp_path: Path) -> None:
-    bounds = {"pi_min": 0.1, "gap": 0.5}
-    one = made(tmp_path, None, model=bounds, privacy={"epsilon": 1.0, "budget": 9.0})
-    assert run(one).code == 0
-    model = tmp_path / "second.json"
-    assert call("fit", one.settings, "--belief", "pooled", "-o", model, "--smoothing", "0.5").code == 0
-    call("ledger", "belief", one.settings, "streets", model, "--yes").ended(0, "of a budget of 9")
-    with store(one) as ledger:
-        summary = ledger.summary("streets")
-        assert summary.loss == truth(one)
-        assert summary.given_model
-    assert call("ledger", "show", one.settings).said("belief joined: model")
-    call("ledger", "belief", one.settings, "streets", model, "--from", "2024-04-20", "--yes").ended(0)
-    call("ledger", "belief", one.settings, "nowhere", model, "--yes").ended(4, "'nowhere' is not on record")

@@ -14,20 +14,8 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.registration import register
 
-from ..jobs import HOMES, Done, Job, call, change, job, readings, write_csv
+from ..jobs import HOMES, Job, call, change, job, readings, write_csv
 from ..live_jobs import drafts
-
-
-@pytest.mark.night
-def test_a_run_publishes_every_window_of_every_group_and_prints_the_loss(finished: tuple[Job, Done]) -> None:
-    made, done = finished
-    assert done.code == 0, done.err
-    rows = made.rows()
-    assert [(row.window_start, row.key) for row in rows] == [
-        (1_709_251_200_000_000 + day * 86_400_000_000, key) for day in range(7) for key in ("north", "south")
-    ]
-    assert {row.total for row in rows} == {3 * 48}
-    assert rows[-1].loss_after == pytest.approx(0.5550, abs=1e-4)
 
 
 @pytest.mark.night
@@ -37,18 +25,6 @@ def test_a_second_run_publishes_the_same_rows_and_reports_no_charge(copy: Job) -
     assert copy.sink.read_bytes() == first
     assert done.said("Nothing was charged: every row was on record already")
     assert done.said("0 newly on record, 7 on record before, of 7")
-
-
-@pytest.mark.night
-def test_windows_beyond_the_budget_are_refused_with_exit_code_3_and_stay_so(tmp_path: Path) -> None:
-    # one window of epsilon 0.3 costs that, all of them together 0.353
-    made = job(tmp_path, privacy={"epsilon": 0.3, "budget": 0.32, "guarantee": "window"})
-    done = call("run", made.settings).ended(3)
-    published = len(made.rows())
-    assert 0 < published < 14
-    assert done.said("refused, of 7")
-    again = call("run", made.settings, "--json").ended(3)
-    assert json.loads(again.out)["rows"] == published
 
 
 @pytest.mark.night
@@ -76,29 +52,6 @@ def test_roster_and_ends_derived_from_the_data_are_printed_and_frozen(tmp_path: 
         4, "windows.start is '2024-03-02T00:00:00Z', but on record it is '2024-03-01T00:00:00Z'"
     )
     assert made.sink.read_bytes() == before
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(
-    "lost", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], []], ids=["store missing", "store older than its sink"]
-)
-def test_releases_unknown_to_the_ledger_stop_the_job_unless_history_is_given_up(
-    tmp_path: Path, lost: list[str]
-) -> None:
-    made = job(tmp_path)
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-04"})
-    call("run", made.settings)
-    if not lost:
-        call("ledger", "backup", made.ledger, "-o", tmp_path / "older.db")
-    change(made, windows={"size": "1d", "start": "2024-03-01", "stop": "2024-03-08"})
-    call("run", made.settings)
-    if lost:
-        for name in lost:
-            (tmp_path / name).unlink(missing_ok=True)
-    else:
-        change(made, ledger="sqlite:///older.db")
-    call("run", made.settings).ended(4, "that are not on record", "--history-lost")
-    call("run", made.settings, "--history-lost").ended(0, "History lost: by the operator's word")
 
 
 @pytest.mark.night
