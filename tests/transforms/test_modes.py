@@ -20,35 +20,17 @@ TWICE = "an at-least-once mode may hand a sum over twice"
 KEYS = "the runner would write keys into its log as they are"
 
 
+LISTS = ("dataflow_service_options", "experiments", "additional_experiments")
+MODES = {"streaming_mode_at_least_once": TWICE, "streaming-mode-at-least-once": TWICE, "enable_hot_key_logging": KEYS}
+
+
 @pytest.mark.parametrize(
     ("words", "written", "why"),
     [
-        (
-            ["--dataflow_service_options=streaming_mode_at_least_once"],
-            "--dataflow_service_options=streaming_mode_at_least_once",
-            TWICE,
-        ),
-        (
-            ["--dataflow_service_options", "x=1,streaming_mode_at_least_once"],
-            "--dataflow_service_options=streaming_mode_at_least_once",
-            TWICE,
-        ),
-        (["--experiments=streaming_mode_at_least_once"], "--experiments=streaming_mode_at_least_once", TWICE),
-        (["--experiment", "streaming-mode-at-least-once"], "--experiments=streaming-mode-at-least-once", TWICE),
-        (
-            ["--additional_experiments=a,streaming_mode_at_least_once"],
-            "--additional_experiments=streaming_mode_at_least_once",
-            TWICE,
-        ),
         (["--checkpointing_mode=AT_LEAST_ONCE"], "--checkpointing_mode=AT_LEAST_ONCE", TWICE),
         (["--enable_hot_key_logging"], "--enable_hot_key_logging", KEYS),
-        (
-            ["--dataflow_service_options=enable_hot_key_logging"],
-            "--dataflow_service_options=enable_hot_key_logging",
-            KEYS,
-        ),
-        (["--experiments=enable_hot_key_logging"], "--experiments=enable_hot_key_logging", KEYS),
-        (["--additional_experiments", "enable_hot_key_logging"], "--additional_experiments=enable_hot_key", KEYS),
+        (["--experiment", "streaming_mode_at_least_once"], "--experiments=streaming_mode_at_least_once", TWICE),
+        *[([f"--{one}", f"x=1,{mode}"], f"--{one}={mode}", why) for one in LISTS for mode, why in MODES.items()],
     ],
 )
 def test_a_mode_is_refused_in_every_spelling_with_the_reason(words: list[str], written: str, why: str) -> None:

@@ -28,9 +28,7 @@ from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate.collect import CollectCells, Collected, Gather, GatherPanes, SortPanes, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 from quiltstream.transforms.aggregate.release import SumTallies, Tally, together
-from quiltstream.transforms.completeness import Arrived, Punctuation, Steps, WindowEnd
-from quiltstream.transforms.sources.arriving_files import ArrivingFiles
-from quiltstream.transforms.sources.reader import PollingPolicy, ReadLive
+from quiltstream.transforms.completeness import Arrived, Punctuation, WindowEnd
 
 from ...examined import Tally as Examinations
 from ..sources.feed import feed
@@ -39,10 +37,8 @@ from ..sources.streams import (
     HOUR,
     SERIES,
     OfSource,
-    decoder,
     live_settings,
     on_record,
-    put,
     readings,
     stamped,
     truth,
@@ -233,24 +229,6 @@ def test_sliding_windows_are_complete_for_any_panes(
 
 
 @pytest.mark.night
-def test_repeated_panes_in_any_order_change_nothing(
-    tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
-) -> None:
-    """Everything comes two times, by early panes, and then the job begins anew with its own trigger."""
-    job = live_settings(tmp_path, **WINDOWS, group_by="group")
-    frame = readings(DAYS, seed=64, names=["b", "e"])
-    stretches = sent(frame, step_us=STEP)
-    with monkeypatch.context() as patched:
-        fire(patched, "early-accumulating")
-        twice = [[*stretch, *stretch] for stretch in stretches]
-        run(patched, streamed(twice, step_us=STEP, seed=65), job, tmp_path / "first")
-    whole(job, [tmp_path / "first"], frame, GROUPS, tally)
-    assert panes.most > 2
-    run(monkeypatch, streamed(stretches, step_us=STEP, seed=66), job, tmp_path / "second")
-    whole(job, [tmp_path / "first", tmp_path / "second"], frame, GROUPS, tally)
-
-
-@pytest.mark.night
 def test_a_window_whose_declaration_a_runner_lost_is_published_by_the_next_job(
     tmp_path: Path, tally: Examinations, monkeypatch: pytest.MonkeyPatch, panes: Panes
 ) -> None:
@@ -287,28 +265,6 @@ def test_no_cell_decides_which_of_two_complete_values_is_kept(others: list[list[
         assert lifted.counts.tolist() == one_by_one.counts.tolist()
         sums.append(lifted.counts)
     assert np.abs(sums[0] - sums[1]).sum() == (0 if first == second else 2)
-
-
-@pytest.mark.night
-def test_windows_of_files_are_complete_for_any_panes_of_the_portable_runner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, panes: Panes
-) -> None:
-    """It fires early and on time."""
-    fire(monkeypatch, "late-accumulating")
-    job = live_settings(tmp_path, **WINDOWS, group_by="group")
-    frame = readings(DAYS + 1, seed=73)
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    for number, begin in enumerate(range(0, len(frame), 200)):
-        put(inbox, f"{number}.jsonl", frame.slice(begin, 200))
-    steps = Steps(ORIGIN, 24 * HOUR)
-    pace = PollingPolicy(ORIGIN, poll_s=0.05, end_us=ORIGIN + DAYS * 24 * HOUR, steps=steps)
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        decoded: Any = pipeline | ReadLive(ArrivingFiles(decoder(), (str(inbox / "*.jsonl"),)), pace)
-        _ = decoded.readings | PrivateHistograms(job, noise="none")
-    assert on_record(job) == truth(frame, [(0, DAY), (DAY, 2 * DAY)], GROUPS)
-    assert panes.most > 1
-    assert panes.timings >= {"EARLY", "ON_TIME"}
 
 
 def test_windows_of_a_batch_job_are_complete_for_any_panes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,16 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.privacy.models.classes import MixingBounds
-from quiltstream.schemas.digests import stable_hash
 from quiltstream.schemas.model_file import Model, Provenance, hash_of_series
 from quiltstream.schemas.roster import Roster
 from quiltstream.schemas.settings.base import SettingsError
@@ -32,20 +29,16 @@ from quiltstream.store.errors import StoreConflict
 from quiltstream.store.specs import Registration, RosterVersion
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.cells import state_bits
-from quiltstream.transforms.aggregate.collect import CollectCells
-from quiltstream.transforms.aggregate.encode import EncodeCells
 from quiltstream.transforms.aggregate.rosters import Members, Presence
 from quiltstream.transforms.completeness import Arrived, FromSource
 from quiltstream.transforms.plan import make_plan
-from quiltstream.transforms.registration import register, registered
+from quiltstream.transforms.registration import register
 
 from ...depth import some
 from ...store.samples import domain, query
 from ..sources.feed import feed
 from ..sources.streams import HOUR, NAMES, as_it_comes, on_record, play, readings, streamed, truth
 from ..test_histograms import DAY, ORIGIN, batches, settings, write
-from .held import cells_of
 
 ALL = [*NAMES, "f"]
 Groups = dict[str, list[str]]
@@ -146,9 +139,6 @@ def test_series_in_fewer_groups_keep_the_noise_and_in_more_are_refused(tmp_path)
         register(make_plan(job_of(tmp_path, {**pairs, "z": ["b"]})))
 
 
-# Workers that know different rosters
-
-
 # A roster that changes while a job runs
 
 
@@ -175,21 +165,11 @@ def play_changing(events: list[Any], job: Settings, *changes: tuple[int, Callabl
     assert not WAITING
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "known_before"),
-    [
-        pytest.param(alone("abcdef"), alone("abc"), 0, marks=pytest.mark.night),
-        ({"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]}, 1),
-    ],
-    ids=["fewer", "groups"],
-)
-def test_a_roster_that_changes_while_a_job_runs_waits_for_a_new_window(
-    tmp_path, monkeypatch, first, second, known_before
-):
+def test_a_roster_that_changes_while_a_job_runs_waits_for_a_new_window(tmp_path, monkeypatch):
+    first, second = {"x": ["a", "b"], "y": ["c", "d", "e"]}, {"x": ["a"], "y": ["b", "c", "e"], "z": ["f"]}
     frame = readings(4, seed=42, names=ALL)
     job = job_of(tmp_path, first)
-    if known_before:  # the first day is charged by another job
-        play_until(frame, job, 24)
+    play_until(frame, job, 24)  # the first day is charged by another job
     monkeypatch.setattr(registrar, "now_us", lambda: MID)
 
     def change() -> None:
@@ -335,7 +315,6 @@ def test_a_batch_run_publishes_no_window_of_a_roster_that_it_did_not_count_by(tm
 # First sight
 
 
-@pytest.mark.night
 def test_a_live_job_without_a_roster_adds_series_at_their_first_reading(tmp_path):
     frame = readings(4, seed=36, names=ALL).filter(
         # e comes on the third day, f on the fourth, and a leaves after the first
@@ -403,43 +382,6 @@ def test_the_group_of_a_joining_series_is_that_of_its_earliest_reading(tmp_path)
     assert on_record(job) == expected(kept, {day(n): {"x": ["a", "b"], "y": ["c"]} for n in range(2)})
 
 
-def test_series_that_join_within_a_bundle_lose_no_reading_encoded_ahead(tmp_path):
-    job = settings(tmp_path, windows={"size": "1d", "start": "2013-01-01"}, shards=2)
-    plan = PrivateHistograms(job, noise="none").plan
-    frame = readings(2, seed=39, names=[f"m{number}" for number in range(9)]).sort("series")
-    step = EncodeCells(plan, live=True, sight=True)
-    step.setup()
-    step.start_bundle()
-    found: list[Any] = []
-    old = pl.col("series").is_in(["m0", "m1", "m2"])
-    # each new name in one batch or two, and after each of them a batch of names that are known and encoded ahead
-    known, new = batches(frame.filter(old).sort("time"), 40), batches(frame.filter(~old), 40)
-    given = [known[0], *(batch for pair in zip(new, known[1:], strict=False) for batch in pair)]
-    given += new[len(known) - 1 :] + known[len(new) + 1 :]
-    for batch in given:
-        found += step.process(batch, registered(plan, live=True), timestamp=Timestamp(0))
-    found += step.finish_bundle()
-    step.teardown()
-    held = held_by(job)
-    assert held.revision >= 6
-    collect = CollectCells()
-    collected = [collect.create_accumulator() for _ in range(2)]
-    for one in found:
-        if not isinstance(one, TaggedOutput):
-            shard, block = one.value
-            collected[shard] = collect.add_input(collected[shard], block)
-    assert not [one for one in found if isinstance(one, TaggedOutput)]
-    members = Members.of(held)
-    counts: dict[Any, list[int]] = {}
-    for shard in range(2):
-        for number in collected[shard].steps:
-            for row, histogram in enumerate(cells_of(collected[shard], number).histograms(5, state_bits(5)).tolist()):
-                counts[number * DAY, members.names[members.shard_rows(shard)[row]].as_py()] = histogram
-    true = truth(frame, [day(0), day(1)], {name: [name] for name in frame["series"].unique()})
-    assert counts == {place: row for place, row in true.items() if place in counts}
-    assert not any(sum(row) for place, row in true.items() if place not in counts)
-
-
 @pytest.mark.night
 @pytest.mark.parametrize("label", [False, True])
 def test_a_series_of_the_model_joins_only_if_rows_are_marked_given_the_model(tmp_path, label):
@@ -488,21 +430,3 @@ def test_a_reading_counts_where_some_window_over_it_has_its_series(rosters, over
     ]
     found = np.ones(len(steps), dtype=bool) if presence is None else ~presence.absent(numbers, steps)
     assert found.tolist() == counted
-
-
-@given(ROSTERS)
-def test_a_series_keeps_its_row_and_new_series_follow(rosters):
-    pairs = [(96 + 2 * at, sorted(names)) for at, names in enumerate(rosters)]
-    rows: dict[str, tuple[int, int]] = {}
-    for count in range(1, len(pairs) + 1):
-        members = Members.of(registration_of(pairs[:count]))
-        now = {
-            members.names[number].as_py(): (shard, row)
-            for shard in range(3)
-            for row, number in enumerate(members.shard_rows(shard))
-        }
-        assert all(shard == stable_hash(name) % 3 for name, (shard, _) in now.items())
-        assert {name: now[name] for name in rows} == rows
-        if count == 1:  # as it always was: by name
-            assert list(now) == sorted(now, key=lambda name: (stable_hash(name) % 3, name))
-        rows = now
