@@ -14,59 +14,29 @@ beginning.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sample_ledger import HOMES, SPACE, draft, homes, register, servers
+from sample_ledger import HOMES, SPACE, WARMING, database, draft, homes, raced, register
 
 from quiltstream.schemas.slots import Schedule, Window
 from quiltstream.store import Registration, Store
 
 WRITERS = 8
 WINDOWS = 60
-WARMING = 2
 YEAR = 24 * 365
 YEARS = 10
 BATCH = 24 * 28
 HOURLY = Schedule(size=1, every=1, start=0, stop=None)
 
 
-@contextmanager
-def database() -> Generator[str]:
-    """A PostgreSQL server of its own."""
-    postgres = servers("postgres")
-    server = postgres.PostgresServer(postgres.find_binaries())
-    try:
-        yield server.url
-    finally:
-        server.close()
-
-
 def hour(start: int) -> Window:
     """The window of a slot."""
     return Window(start, start + 1)
-
-
-def write(url: str, held: Registration, first: int, begin: Barrier, found: Queue[list[float]]) -> None:
-    """Publish windows, one call each; seconds of each call."""
-    taken: list[float] = []
-    with Store(url) as store:
-        for number in range(WARMING + WINDOWS):
-            if number == WARMING:
-                begin.wait()
-            before = time.monotonic()
-            store.publish(held, [draft(held, hour(first + number))])
-            taken.append(time.monotonic() - before)
-    found.put(taken[WARMING:])
 
 
 @dataclass(frozen=True)
@@ -113,21 +83,14 @@ class Growth:
 
     def measure(self) -> Row:
         """Let the writers publish."""
-        context = multiprocessing.get_context("fork")
         self.engine.dispose()
-        begin, found = context.Barrier(WRITERS + 1), context.Queue()
-        tasks = zip(self.held[:WRITERS], self.ends, strict=True)
-        processes = [context.Process(target=write, args=(self.url, *task, begin, found)) for task in tasks]
-        for process in processes:
-            process.start()
-        begin.wait()
-        log, before = "SELECT pg_current_wal_lsn() - '0/0'", time.monotonic()
-        written, ended = self.ask(log), self.commits()
-        taken = np.concatenate([found.get() for _ in processes]) * 1e3
-        seconds = time.monotonic() - before
-        written, ended = self.ask(log) - written, self.commits() - ended
-        for process in processes:
-            process.join()
+        tasks = [
+            (held, [hour(end + number) for number in range(WARMING + WINDOWS)])
+            for held, end in zip(self.held[:WRITERS], self.ends, strict=True)
+        ]
+        before: list[Any] = []
+        taken, seconds = raced(self.url, tasks, lambda: before.extend(self.counters()))
+        written, ended = (float(now - then) for now, then in zip(self.counters(), before, strict=True))
         self.ends = [end + WARMING + WINDOWS for end in self.ends]
         windows = int(self.ask("SELECT count(*) FROM quiltstream_log WHERE key LIKE 'entry/%'"))
         return Row(
@@ -136,15 +99,16 @@ class Growth:
             max(self.ends),
             taken.size / seconds,
             ended / taken.size,
-            float(written) / taken.size,
+            written / taken.size,
             float(np.median(taken)),
             float(np.percentile(taken, 99)),
         )
 
-    def commits(self) -> int:
-        """Transactions on record."""
+    def counters(self) -> tuple[Any, int]:
+        """Bytes of the server's log, and transactions on record."""
         self.ask("SELECT pg_stat_clear_snapshot()")
-        return int(self.ask("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"))
+        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        return self.ask("SELECT pg_current_wal_lsn() - '0/0'"), int(self.ask(commits))
 
     def publish(self, until: float) -> None:
         """Publish ten years in the first domain, a month a call, while there is time."""

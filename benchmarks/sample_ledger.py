@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quiltstream.privacy import LaplaceHistogram, MixingBounds, mqm_approx
 from quiltstream.schemas.roster import Roster
@@ -87,3 +93,55 @@ def draft(held: Registration, window: Window) -> BlockToPublish:
         return NoisyBlock(held.query.roster.shard_keys(0, 1), totals, counts)
 
     return BlockToPublish(window, 0, draw)
+
+
+@contextmanager
+def database() -> Generator[str]:
+    """The address of a PostgreSQL server of its own."""
+    postgres = servers("postgres")
+    server = postgres.PostgresServer(postgres.find_binaries())
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+#: The first windows of a writer are not timed: its first charge prices the belief.
+WARMING = 2
+
+
+def _write(url: str, held: Registration, windows: Sequence[Window], begin: Barrier, found: Queue[list[float]]) -> None:
+    taken: list[float] = []
+    with Store(url) as store:
+        for number, window in enumerate(windows):
+            if number == WARMING:
+                begin.wait()
+            before = time.monotonic()
+            store.publish(held, [draft(held, window)])
+            taken.append(time.monotonic() - before)
+    found.put(taken[WARMING:])
+
+
+def raced(
+    url: str, tasks: Sequence[tuple[Registration, Sequence[Window]]], begun: Callable[[], Any] = lambda: None
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Milliseconds of each call of processes that publish at once, one window a call; and the seconds of all of them.
+
+    Args:
+        url: of the ledger.
+        tasks: what each process publishes; nothing of the ledger may be open in this one.
+        begun: called when the first timed call begins.
+    """
+    context = multiprocessing.get_context("fork")
+    begin, found = context.Barrier(len(tasks) + 1), context.Queue()
+    processes = [context.Process(target=_write, args=(url, *task, begin, found)) for task in tasks]
+    for process in processes:
+        process.start()
+    begin.wait()
+    before = time.monotonic()
+    begun()
+    taken = np.concatenate([found.get() for _ in processes]) * 1e3
+    seconds = time.monotonic() - before
+    for process in processes:
+        process.join()
+    return taken, seconds

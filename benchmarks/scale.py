@@ -1,8 +1,8 @@
 """The constants of a deployment's size: bytes, transactions, draws and CPU of one of each thing.
 
 Run: python benchmarks/scale.py. Prints the table of constants of `docs/explanation/scale.md`; its other tables are
-multiples of them. Times are CPU of one process, which a busy machine changes less than a clock. PostgreSQL is measured
-where a server is installed.
+multiples of them. Times are CPU of one process, which a busy machine changes less than a clock. It makes a PostgreSQL
+server of its own.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import gc
 import io
 import multiprocessing
 import resource
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
-from sample_ledger import register, servers
+from sample_ledger import database, register
 
 from quiltstream.privacy import LaplaceHistogram
 from quiltstream.schemas.readings import READING_SCHEMA
@@ -173,30 +171,12 @@ def of_rows(held: Registration, records: list[Record]) -> dict[str, float]:
     return found
 
 
-@contextmanager
-def database() -> Generator[str | None]:
-    """A PostgreSQL server of its own, where one is installed."""
-    postgres = servers("postgres")
-    try:
-        server = postgres.PostgresServer(postgres.find_binaries())
-    except servers("installed").NotInstalledError as error:
-        print(f"{error}: not measured", file=sys.stderr)
-        yield None
-        return
-    try:
-        yield server.url
-    finally:
-        server.close()
-
-
 def of_postgresql() -> dict[str, float]:
     """Bytes of PostgreSQL's tables, indexes and log."""
     bytes_: dict[int, float] = {}
     log: dict[int, float] = {}
     commits = 0.0
     with database() as url:
-        if url is None:
-            return {}
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
         def ask(statement: str) -> Any:

@@ -70,7 +70,8 @@ class Meters:
         client.max_inflight_messages_set(window)
         client.reconnect_delay_set(0.05, 0.05)  # pyright: ignore[reportArgumentType] - it waits for parts of a second
         if ca is not None:
-            client.tls_set(str(ca), *(None if one is None else str(one) for one in own))
+            certificate, key = (None if one is None else str(one) for one in own)
+            client.tls_set(str(ca), certificate, key)
         client.on_disconnect = lambda *_: self._broken.set()
         client.on_publish = lambda *given: self._acknowledged.append(given[2])
         client.connect_async("localhost", port)
