@@ -29,8 +29,9 @@ import datetime as dt
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count, pairwise
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -264,6 +265,7 @@ class Schedule:
         stop: first slot that no window may cover; ``None`` for an endless stream.
         anchor: a slot at which a window starts; 0 with a calendar.
         calendar: the days, weeks or months that are the windows; ``None`` for windows of one length.
+        steps: where each step begins, and which one a slot is in.
     """
 
     size: int
@@ -272,8 +274,10 @@ class Schedule:
     stop: int | None = None
     anchor: int = 0
     calendar: Calendar | None = None
+    steps: Calendar | Steps = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", self.calendar or Steps(self.anchor, self.every))
         if self.size < 1:
             raise ArgumentError(f"windows.size is {self.size} slots and must be at least 1")
         if self.every < 1 or self.size % self.every:
@@ -312,11 +316,6 @@ class Schedule:
                 "move windows.start or windows.stop apart or use a smaller windows.size"
             )
         calendar.check_whole(begin, end - 1)
-
-    @property
-    def steps(self) -> Calendar | Steps:
-        """Where each step begins, and which one a slot is in."""
-        return self.calendar or Steps(self.anchor, self.every)
 
     @property
     def first(self) -> int:
@@ -397,11 +396,12 @@ class Schedule:
 
     def windows(self) -> Iterator[Window]:
         """Every window in order of time; endless without a stop."""
-        stop = self.stop if self.calendar is None or self.stop is not None else self.calendar.end
-        window = self.window_at(self.first)
-        while stop is None or (window.stop <= stop and len(window)):
-            yield window
-            window = self.window_at(self.start_after(window.start))
+        if self.calendar is not None:
+            last = self.ended_by(self.calendar.end) if self.stop is None else len(self)
+            yield from (Window(start, stop) for start, stop in pairwise(self.starts_ended(0, last + 1)))
+            return
+        starts = count(self.first, self.every) if self.stop is None else self.starts_ended(0, len(self))
+        yield from (Window(start, start + self.size) for start in starts)
 
     def contains(self, window: Window) -> bool:
         """Whether a window is one of the schedule's."""
