@@ -82,7 +82,6 @@ command: pipelines/live/test_failed_jobs.py
 command: pipelines/test_continuity.py
   ledger from a backup, memory | an_older_copy_of_the_ledger_is_detected_without_reading_the_sink
   ledger from a backup, sink's ids | sink_releases_missing_in_an_older_copy_are_reported
-  ledger from a backup of any moment | an_older_copy_from_the_middle_of_a_run_is_detected
   copies of a ledger where two jobs meet | diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output
 SQLite: store/test_second_draws.py
   ledger with two names | a_ledger_with_two_names_is_refused
