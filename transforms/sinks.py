@@ -142,20 +142,6 @@ def write_remote(path: str, format_: FileFormat, parts: Parts, form: RowForm) ->
 _WRITERS = 8
 
 
-class _IntoFolder(beam.PTransform[Any, Any]):
-    writer: ClassVar[Callable[[str, FileFormat], beam.DoFn]]
-
-    def __init__(self, folder: str, format_: FileFormat) -> None:
-        super().__init__()
-        self._folder = folder
-        self._format: FileFormat = format_
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        return input_or_inputs | "Write" >> beam.ParDo(type(self).writer(self._folder, self._format)).with_output_types(
-            str
-        )
-
-
 def block_name(start_us: int, ids: Sequence[str], format_: FileFormat) -> str:
     """Name of a block's file: its window, and a digest of the names of its releases."""
     when = datetime.fromtimestamp(start_us // 1_000_000, UTC).strftime("%Y%m%dT%H%M%S")
@@ -176,6 +162,7 @@ def in_folder(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
+@beam.typehints.with_output_types(str)
 class _WriteBlocks(beam.DoFn):
     """Writes the files of a bundle side by side: most of the time goes to waiting for the disk."""
 
@@ -204,6 +191,7 @@ class _WriteBlocks(beam.DoFn):
                 one.result()
 
 
+@beam.typehints.with_output_types(str)
 class _WriteRejects(beam.DoFn):
     def __init__(self, folder: str, format_: FileFormat) -> None:
         self._folder = folder
@@ -225,20 +213,22 @@ class _WriteRejects(beam.DoFn):
         write_batches(path, self._format, held, REJECTS)
 
 
-class WriteBlocks(_IntoFolder):
-    """Write each record batch of releases to a file of its own."""
+class WriteBlocks(beam.ParDo):
+    """Write each record batch of releases to a file of its own in a folder."""
 
-    writer = _WriteBlocks
+    def __init__(self, folder: str, format_: FileFormat) -> None:
+        super().__init__(_WriteBlocks(folder, format_))
 
 
-class WriteRejects(_IntoFolder):
-    """Write the rejects of each bundle to a file of its own.
+class WriteRejects(beam.ParDo):
+    """Write the rejects of each bundle to a file of its own in a folder.
 
     They are the operator's, and at least once: rejects have no names, so a runner that runs a bundle again adds another
     file of them.
     """
 
-    writer = _WriteRejects
+    def __init__(self, folder: str, format_: FileFormat) -> None:
+        super().__init__(_WriteRejects(folder, format_))
 
 
 MessageFormat = Literal["json", "avro", "avro-single-object"]
@@ -336,6 +326,7 @@ def _avro(schema: Any, row: Any) -> bytes:
     return stream.getvalue()
 
 
+@beam.typehints.with_output_types(str)
 class _Send(beam.DoFn):
     def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
         self._topic = topic
@@ -356,30 +347,15 @@ class _Send(beam.DoFn):
         self._sender.close()
 
 
-class _SendRows(beam.PTransform[Any, Any]):
-    #: The section of the settings that names the topic.
-    section: ClassVar[str]
-    messages: ClassVar[Callable[[pa.RecordBatch, MessageFormat, Head], Iterator[Message]]]
-
-    def __init__(self, topic: MessageTopic) -> None:
-        super().__init__()
-        self._topic = topic
-
-    def expand(self, input_or_inputs: Any) -> Any:
-        kind = type(self)
-        send = _Send(self._topic, f"{kind.section}.{self._topic.kind}", kind.messages)
-        return input_or_inputs | "Send" >> beam.ParDo(send).with_output_types(str)
-
-
-class SendReleases(_SendRows):
+class SendReleases(beam.ParDo):
     """Send record batches of releases to a topic."""
 
-    section = "sink"
-    messages = staticmethod(release_messages)
+    def __init__(self, topic: MessageTopic) -> None:
+        super().__init__(_Send(topic, f"sink.{topic.kind}", release_messages))
 
 
-class SendRejects(_SendRows):
+class SendRejects(beam.ParDo):
     """Send rejects to a topic, at least once."""
 
-    section = "rejects"
-    messages = staticmethod(reject_messages)
+    def __init__(self, topic: MessageTopic) -> None:
+        super().__init__(_Send(topic, f"rejects.{topic.kind}", reject_messages))

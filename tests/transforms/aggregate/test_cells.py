@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiltstream.transforms.aggregate import cells as module
-from quiltstream.transforms.aggregate.cells import Cells, latest, pack, state_bits
+from quiltstream.transforms.aggregate.cells import Cells, pack, state_bits
 from quiltstream.transforms.aggregate.collect import CollectCells, both
 from quiltstream.transforms.aggregate.encode import CellBlock
 
@@ -46,15 +46,6 @@ def test_a_cell_keeps_its_latest_reading_and_the_higher_state_on_ties(readings):
         assert cells.histograms(5, state_bits(5)).tolist() == counts.tolist()
     assert int(cells.present.sum()) == len(truth)
     assert cells.readings == len(readings)
-
-
-@given(READINGS)
-def test_places_that_lie_apart_keep_the_same_readings(readings) -> None:
-    found = np.array(readings, dtype=np.int64).reshape(-1, 4).T
-    places, packed = latest(found[0] * 4 + found[1], pack(found[2], found[3], state_bits(5)))
-    flat = fill(readings).packed.reshape(-1)
-    assert places.tolist() == np.flatnonzero(flat >= 0).tolist()
-    assert packed.tolist() == flat[places].tolist()
 
 
 @given(READINGS, st.integers(0, 60), st.randoms())
@@ -107,11 +98,3 @@ def test_a_cell_is_as_wide_as_the_readings_so_far_need(offset, size):
     assert cells.packed.itemsize == size
     cells.put(np.array([3]), pack(np.array([offset]), np.array([2]), state_bits(5)))
     assert (cells.packed.itemsize, cells.packed[0, 3] & 7, cells.packed[0, 0]) == (size, 2, 4)
-
-
-def test_many_series_are_counted_with_one_byte_per_cell():
-    cells = Cells.empty(rows=200, width=3)
-    cells.put(np.arange(600), pack(np.zeros(600, dtype=np.int64), np.arange(600) % 5, state_bits(5)))
-    assert cells.packed.itemsize == 1
-    truth = [np.bincount(np.arange(3 * row, 3 * row + 3) % 5, minlength=5).tolist() for row in range(200)]
-    assert cells.histograms(5, state_bits(5)).tolist() == truth

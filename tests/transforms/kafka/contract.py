@@ -13,17 +13,12 @@ import pytest
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
-from quiltstream.transforms.completeness import Arrived, Punctuation
-from quiltstream.transforms.formats.rows import Decoded
 from quiltstream.transforms.kafka.partitions import Start
 from quiltstream.transforms.kafka.source import KafkaPartitions, KafkaReader
-from quiltstream.transforms.payloads.messages import Messages, SourceAwayError
 from quiltstream.transforms.sources.contract import BEGIN, SourceBatch
-from quiltstream.transforms.sources.progress import Heartbeat, Reach
-from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
+from quiltstream.transforms.sources.progress import Reach
 
-from ..sources.streams import HOUR, Estimator, calls
-from .messages import ORIGIN, JsonMessages, reading
+from .messages import JsonMessages, reading
 
 #: Seconds that a broker has to hand over what it has.
 PATIENCE_S = 30.0
@@ -58,44 +53,6 @@ def settle(reader: KafkaReader) -> None:
     pieces_until(reader, lambda _: set(reader.sources.values()) == {Reach.END})
 
 
-class Lane:
-    """A lane with the live reader around it, whose wall clock is set by hand; nothing may come late."""
-
-    def __init__(self, feed: KafkaPartitions, idle_us: int) -> None:
-        self.wall = [ORIGIN + 100 * HOUR]
-        pace = PollingPolicy(ORIGIN, lateness_us=HOUR, idle_us=idle_us, poll_s=0.0)
-        self._part = ReadPart(feed, pace, now=lambda: self.wall[0])
-        self._part.setup()
-        Heartbeat.reset()
-        self._rest: Any = self._part.initial_restriction(0)
-        self._estimator = Estimator()
-        self.read: list[str] = []
-        self.until = 0
-
-    def look(self) -> None:
-        """Call the reader once: ``read`` has the series so far, and ``until`` the hour of the last mark."""
-        made, self._rest = calls(self._part, self._rest, self._estimator)
-        for one in made:
-            if isinstance(one, Punctuation):
-                self.until = (one.until_us - ORIGIN) // HOUR
-            elif isinstance(one, Arrived):
-                assert min(one.batch.column("time").cast("int64").to_pylist()) >= one.horizon_us, "it comes late"
-                self.read += one.batch.column("series").to_pylist()
-
-    def look_until(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            assert time.monotonic() < deadline, (self.read, self.until)
-            self.look()
-
-    @property
-    def trouble(self) -> str | None:
-        return Heartbeat.of(0).trouble
-
-    def close(self) -> None:
-        self._part.teardown()
-
-
 class KafkaPartitionsContract:
     @pytest.fixture
     def readers(self) -> Any:
@@ -128,33 +85,6 @@ class KafkaPartitionsContract:
             before = [name for one in pieces[: at + 1] for name in names_of(one)]
             after = read(follow(topic, position=pieces[at].position), len(sent) - len(before))
             assert Counter(before + after) == Counter(name for _, name in sent)
-
-    def test_no_partition_becomes_idle_while_messages_wait_for_their_decoder(self, broker):
-        class Needy(JsonMessages):
-            away = False
-
-            def decode(self, messages: Messages) -> list[Decoded]:
-                if self.away and any(b"new-schema" in one for one in messages.payloads if one is not None):
-                    raise SourceAwayError("the registry does not answer")
-                return super().decode(messages)
-
-        topic, decoder = broker.topic(2), Needy()
-        lane = Lane(KafkaPartitions(broker.cluster, (topic,), decoder, discover_s=0.2), 2 * HOUR)
-        broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR))])
-        lane.look_until(lambda: lane.until == 19)
-        decoder.away = True
-        broker.send(topic, [(0, reading("new-schema", 31 * HOUR))])
-        lane.look_until(lambda: lane.trouble == "the registry does not answer")
-        # nobody looks at the other partition meanwhile, which goes on speaking
-        for hour in range(21, 26):
-            lane.wall[0] += HOUR // 2
-            broker.send(topic, [(1, reading("b", hour * HOUR))])
-            for _ in range(3):
-                lane.look()
-        decoder.away = False
-        lane.look_until(lambda: len(lane.read) == 8)
-        lane.look_until(lambda: lane.until == 24)
-        lane.close()
 
     @pytest.mark.parametrize(("again", "restarted"), [(True, False), (False, False), (True, True)])
     def test_a_recreated_topic_grown_past_the_offset_is_read_from_its_beginning(self, broker, follow, again, restarted):

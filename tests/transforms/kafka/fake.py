@@ -56,7 +56,10 @@ class FakeBroker:
         self.rights: dict[str, list[AclOperation] | KafkaError] = {}
         self.leaderless: set[int] = set()
         self.consumers: list[FakeConsumer] = []
+        self.producers: list[FakeProducer] = []
         self.away = False
+        #: how often a producer has no room, and which of the messages of a bundle it does not deliver
+        self.full, self.refuses = 0, set[int]()
         self.tells: int | None = None
         self.stamps = TIMESTAMP_LOG_APPEND_TIME
         self.ids: dict[str, Uuid] = {}
@@ -280,17 +283,25 @@ class FakeProducer:
 
     def __init__(self, broker: FakeBroker, options: Mapping[str, Any]) -> None:
         assert options["enable.idempotence"] is True
+        assert options["acks"] == "all"
         self._broker = broker
+        broker.producers.append(self)
         self._waiting: list[tuple[str, tuple[Any, ...], Any]] = []
 
     def produce(self, topic: str, *, value: bytes, key: bytes | None, headers: Any, on_delivery: Any) -> None:
+        if self._broker.full:
+            raise BufferError
         self._waiting.append((topic, (value, time.time_ns() // 1_000_000, key, headers), on_delivery))
+
+    def poll(self, timeout: float) -> None:
+        assert timeout > 0
+        self._broker.full -= 1
 
     def flush(self, timeout: float) -> int:
         assert timeout > 0
         waiting, self._waiting = self._waiting, []
-        for topic, message, on_delivery in waiting:
-            if self._broker.away:
+        for number, (topic, message, on_delivery) in enumerate(waiting):
+            if self._broker.away or number in self._broker.refuses:
                 on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), None)
             else:
                 self._broker.topics[topic][0].messages.append(message)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import fastavro
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError
 
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.releases import RELEASE_AVRO
@@ -27,55 +25,9 @@ from quiltstream.transforms.sinks import SendReleases, reject_messages, release_
 
 from ...released import batch_from_releases
 from ..test_sinks import ROWS
+from .fake import FakeBroker
 
 BATCH = batch_from_releases(ROWS)
-
-
-class FakeProducer:
-    """Keeps what it is given; ``outcomes`` say what becomes of each message, and how many looks it takes."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        assert options["enable.idempotence"] is True
-        assert options["acks"] == "all"
-        self.options = options
-        self.sent: list[dict[str, Any]] = []
-        self.waiting: list[Callable[..., None]] = []
-        self.outcomes: list[KafkaError | None] = []
-        self.full = 0
-        self.looks = 0
-        self.refuses: Exception | None = None
-
-    def produce(self, topic: str, *, value: bytes, key: bytes, headers: Any, on_delivery: Callable[..., None]) -> None:
-        if self.refuses is not None:
-            raise self.refuses
-        if self.full:
-            raise BufferError
-        self.sent.append({"topic": topic, "value": value, "key": key, "headers": dict(headers)})
-        self.waiting.append(on_delivery)
-
-    def poll(self, timeout: float) -> None:
-        assert timeout > 0
-        self.full -= 1
-
-    def flush(self, timeout: float) -> int:
-        assert timeout > 0
-        if self.looks:
-            self.looks -= 1
-            return len(self.waiting)
-        for one in self.waiting:
-            one(self.outcomes.pop(0) if self.outcomes else None, None)
-        self.waiting = []
-        return 0
-
-
-class Bench:
-    def __init__(self) -> None:
-        self.made: list[FakeProducer] = []
-        self.topic = Topic(Cluster("h:1", producer=self._produce), "out")
-
-    def _produce(self, options: Mapping[str, Any]) -> FakeProducer:
-        self.made.append(FakeProducer(options))
-        return self.made[-1]
 
 
 def test_a_release_is_a_message_under_its_id_with_the_same_json_as_in_a_file():
@@ -128,31 +80,32 @@ def test_a_reject_contains_only_the_position_and_size_of_its_message():
 
 
 def test_a_bundle_ends_when_everything_was_taken_and_waits_while_the_client_is_full():
-    bench = Bench()
-    sender = Sender(bench.topic, "sink.kafka")
+    broker = FakeBroker()
+    sender = Sender(Topic(broker.cluster, broker.topic(1, "out")), "sink.kafka")
     sender.finish()  # nothing was sent: nobody is asked
-    assert bench.made == []
+    assert broker.producers == []
     sender.send(list(release_messages(BATCH, "json"))[:1])
-    (producer,) = bench.made
-    producer.full = 3
+    broker.full = 3
     sender.send(list(release_messages(BATCH, "json"))[1:])
-    assert len(producer.sent) == len(ROWS)
-    assert {one["topic"] for one in producer.sent} == {"out"}
+    assert broker.topics["out"][0].messages == []
     sender.finish()
-    assert producer.waiting == []
+    assert len(broker.topics["out"][0].messages) == len(ROWS)
 
 
 def test_a_refused_row_fails_the_bundle_and_is_sent_again_with_the_same_key():
-    bench = Bench()
-    sender = Sender(bench.topic, "sink.kafka")
+    broker = FakeBroker()
+    sender = Sender(Topic(broker.cluster, broker.topic(1, "out")), "sink.kafka")
     sender.send(release_messages(BATCH, "json"))
-    bench.made[0].outcomes = [None, KafkaError(KafkaError._MSG_TIMED_OUT)]
-    with pytest.raises(KafkaUnavailableError, match=r"sink\.kafka: topic out at h:1: no broker took a message"):
+    broker.refuses = {1}
+    with pytest.raises(KafkaUnavailableError, match=r"sink\.kafka: topic out at fake:9092: no broker took a message"):
         sender.finish()
+    broker.refuses = set()
     sender.send(release_messages(BATCH, "json"))
     sender.finish()
-    assert len(bench.made) == 2
-    assert bench.made[1].sent == bench.made[0].sent
+    assert len(broker.producers) == 2
+    sent = [(key, value) for value, _, key, _ in broker.topics["out"][0].messages]
+    every = [(key, value) for key, value, _ in release_messages(BATCH, "json")]
+    assert sent == [*every[:1], *every[2:], *every]
 
 
 def test_a_sink_is_pickled_without_its_secrets(monkeypatch):

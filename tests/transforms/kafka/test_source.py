@@ -156,6 +156,30 @@ def test_a_message_with_unreadable_headers_is_one_reject_and_others_are_read(bro
     reader.close()
 
 
+def test_no_partition_is_silent_while_messages_wait_for_their_decoder(broker):
+    class Needy(JsonMessages):
+        away = False
+
+        def decode(self, messages: Messages) -> list[Decoded]:
+            if self.away:
+                raise SourceAwayError("the registry does not answer")
+            return super().decode(messages)
+
+    topic, decoder = broker.topic(2), Needy()
+    reader = feed(broker, topic, decoder=decoder).reader(0, BEGIN)
+    broker.send(topic, [(0, reading("a", 0)), (1, reading("b", 0))])
+    read(reader, 2)
+    settle(reader)
+    decoder.away = True
+    broker.send(topic, [(0, reading("a", 1))])
+    pieces_until(reader, lambda _: reader.trouble == "the registry does not answer")
+    # nobody looks at the other one meanwhile, which may go on speaking
+    assert reader.sources == {f"{topic}/0": Reach.BEHIND, f"{topic}/1": Reach.UNKNOWN}
+    decoder.away = False
+    assert read(reader, 1) == ["a"]
+    settle(reader)
+
+
 def test_a_secret_is_contained_only_in_the_client_options(monkeypatch):
     given: list[Any] = []
 
