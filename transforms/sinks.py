@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal
 import apache_beam as beam
 import fastavro
 import pyarrow as pa
+from apache_beam import typehints
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindows
@@ -162,7 +163,7 @@ def in_folder(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-@beam.typehints.with_output_types(str)
+@typehints.with_output_types(str)
 class _WriteBlocks(beam.DoFn):
     """Writes the files of a bundle side by side: most of the time goes to waiting for the disk."""
 
@@ -191,7 +192,7 @@ class _WriteBlocks(beam.DoFn):
                 one.result()
 
 
-@beam.typehints.with_output_types(str)
+@typehints.with_output_types(str)
 class _WriteRejects(beam.DoFn):
     def __init__(self, folder: str, format_: FileFormat) -> None:
         self._folder = folder
@@ -326,7 +327,7 @@ def _avro(schema: Any, row: Any) -> bytes:
     return stream.getvalue()
 
 
-@beam.typehints.with_output_types(str)
+@typehints.with_output_types(str)
 class _Send(beam.DoFn):
     def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
         self._topic = topic
