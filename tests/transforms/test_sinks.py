@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from quiltstream.schemas.releases import RELEASE_SCHEMA, Release, releases_from_
 from quiltstream.schemas.table_files import RELEASES, read_rows, write_parts
 from quiltstream.transforms.sinks import REJECTS, WriteRows, read_release_rows
 
-from ..forked import forker
 from ..released import batch_from_releases, write_rows
 from .stubborn import StubbornFileSystem
 
@@ -167,49 +165,6 @@ def test_other_software_reads_the_files(tmp_path):
         "false",
         "feeder 0 é\n",
     )
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_trace(tmp_path):
-    write_rows(tmp_path / "out", "parquet", table(ROWS))
-    before = (tmp_path / "out").read_bytes()
-    with pytest.raises(pa.ArrowInvalid, match="window_start"):
-        write_rows(tmp_path / "out", "parquet", pa.table({"wrong": [1]}))
-    assert (tmp_path / "out").read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_file_mode_follows_the_umask(tmp_path):
-    (tmp_path / "plain").touch()
-    write_rows(tmp_path / "out", "csv", table(ROWS))
-    assert (tmp_path / "out").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-WRITER = """
-import sys
-import pyarrow as pa
-from quiltstream.schemas.table_files import in_one, write_parts
-from quiltstream.transforms.sinks import REJECTS
-columns = [["x"] * 5000, [sys.argv[2]] * 5000, list(range(5000)), [None] * 5000]
-table = pa.table(columns, schema=REJECTS.schema)
-for _ in range(15):
-    write_parts(sys.argv[1], "jsonl", in_one(REJECTS.sorted(table)), REJECTS)
-"""
-
-
-@pytest.mark.night
-def test_two_processes_at_once_both_end_with_a_whole_file(tmp_path):
-    path = tmp_path / "out"
-    writers = [subprocess.Popen([*forker().client, WRITER, str(path), name]) for name in ("a", "b")]
-    seen: set[str] = set()
-    while any(one.poll() is None for one in writers):
-        if path.exists():
-            rows = read_rows(path, REJECTS)
-            assert rows.num_rows == 5000
-            (name,) = set(rows.column("source").to_pylist())
-            seen.add(name)
-    assert [one.returncode for one in writers] == [0, 0]
-    assert seen
-    assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.night
