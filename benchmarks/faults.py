@@ -83,6 +83,8 @@ command: pipelines/test_continuity.py
   ledger from a backup, memory | an_older_copy_of_the_ledger_is_detected_without_reading_the_sink
   ledger from a backup, sink's ids | sink_releases_missing_in_an_older_copy_are_reported
   copies of a ledger where two jobs meet | diverged_ledger_copies_of_two_jobs_are_detected_at_a_shared_output
+command: pipelines/live/test_live.py
+  ledger from a backup, a live job's memory | an_older_copy_of_the_ledger_stops_the_next_run_after_a_kill
 SQLite: store/test_second_draws.py
   ledger with two names | a_ledger_with_two_names_is_refused
   ledger mounted by itself, or over a network | a_file_whose_log_would_be_elsewhere
