@@ -80,7 +80,7 @@ class ReadClock(ReadPart):
             found = next(store.missing(element.now), None)
         # a window is declared that ends after this instant, so the first missing one is
         begin = schedule.covered.stop if found is None else found[0].stop - 1
-        return Restriction(PartitionState(BEGIN, grid.time_of(begin), heard_us=now_us()))
+        return Restriction(PartitionState(BEGIN, grid.time_of(begin)))
 
     @beam.DoFn.unbounded_per_element()
     def process(  # pyright: ignore[reportIncompatibleMethodOverride] - another element

@@ -48,7 +48,8 @@ class Reach(Enum):
 class Activity:
     """The latest reading of one source, and its silence."""
 
-    latest_us: int | None  # ``None`` before the first
+    # how far its readings say that it has come (:meth:`.contract.SourceBatch.vote`); ``None`` before the first
+    latest_us: int | None
     # wall clock from which on its silence counts: of its last reading, or of the moment when it was found, or could be
     # reached again, and later by the time without polls
     heard_us: int
@@ -143,16 +144,12 @@ class PartitionState:
 
     position: str  # offset of the next batch
     clock_us: int  # windows that end by this instant were declared complete
-    # how far the readings say that the source has come (:meth:`.contract.SourceBatch.vote`), or ``None``
-    latest_us: int | None = None
-    heard_us: int = 0  # wall clock of the last reading, or of the start, and later by the time without polls
     followed: bool = False  # whether everything that was there at the start has been read
     over: bool = False  # whether the part will never be read again
-    # what was heard of each source that the part mixes; empty where it is one source
+    # what was heard of each source that the part mixes; of the only one under an empty name
     sources: dict[str, Activity] = field(default_factory=dict[str, Activity])
     # windows that start before it may lack readings that the source had and has no longer; ``None``: none
     lost_us: int | None = None
-    looked_us: int = 0  # wall clock of the last look that found nothing, where silence counts; 0 before the first
 
 
 @dataclass(frozen=True, slots=True)

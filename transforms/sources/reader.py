@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -46,7 +46,6 @@ from .progress import (
     SpanCoder,
     activity_of,
     left_out,
-    silent_since,
     waited_for,
     watermark_of,
 )
@@ -99,16 +98,6 @@ _PAUSE_MARGIN_S = 0.1
 _BEAT_S = 10.0
 
 
-class _Watermark(NamedTuple):
-    """The watermark of a partition after a look, before the end of the schedule bounds it."""
-
-    state: PartitionState
-    watermark_us: int
-    settled: bool
-    # how far sources had come by themselves that are not waited for
-    behind: list[int | None]
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """A look at the source of a partition, and how far the partition has come by that."""
@@ -133,28 +122,41 @@ class Look:
             self.trouble is not None and not (batch.rows or batch.rejected) and batch.position == self.before.position
         )
 
+    @property
+    def _reach(self) -> Mapping[str, Reach]:
+        """How far the reader has come in each source; a partition that is one source has an empty name for it."""
+        if self.sources is not None:
+            return self.sources
+        return {"": Reach.END if self.batch is None and self.trouble is None else Reach.UNKNOWN}
+
     def step(self) -> tuple[PartitionState, Punctuation | None]:
         """How far the partition has come, and what it declares by that."""
-        policy, before, batch, now = self.policy, self.before, self.batch, self.now
-        after, latest = before, None if batch is None else batch.vote(now)
+        policy, before, batch, now, reach = self.policy, self.before, self.batch, self.now, self._reach
+        after, said, alone = before, None, self.sources is None
         if batch is not None:
-            known = [one for one in (before.latest_us, latest) if one is not None]
-            after = replace(after, position=batch.position, latest_us=max(known, default=None), heard_us=now)
-            after = replace(after, lost_us=batch.lost_us)
-        if self.sources is None:
-            after, clock, settled, behind = self._of_one(after)
-        else:
-            after, clock, settled, behind = self._of_several(after, self.sources, latest)
+            after, latest = replace(before, position=batch.position, lost_us=batch.lost_us), batch.vote(now)
+            name = "" if alone else batch.source
+            # where there is one source, a batch of nothing but rejects is no silence of it either
+            if name is not None and (alone or latest is not None or batch.speaks(now)):
+                said = name, latest
+        heard = activity_of(before.sources, reach, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
+        settled = all(one is Reach.END for one in reach.values()) if batch is None else batch.settled
+        come = watermark_of(heard, reach, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
+        # a backlog of files may be in any order; the readings of each of several sources are in theirs
+        clock = before.clock_us if come is None or (alone and not settled) else max(before.clock_us, come)
         if self.ended and policy.end_us is not None:
             clock = max(clock, min(policy.end_us, now))
         if policy.end_us is not None:
             # what lies behind the end is another job's, though this one may have seen readings of it
             clock = max(before.clock_us, min(clock, policy.end_us))
         over = self.ended or (policy.end_us is not None and clock >= policy.end_us)
-        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over)
+        after = replace(after, clock_us=clock, followed=before.followed or settled, over=over, sources=heard)
         if clock <= before.clock_us:
             return after, None
-        silent_us = None if self.ended else min((before.clock_us if at is None else at for at in behind), default=None)
+        silent = {} if self.ended else left_out(heard, reach, now_us=now, idle_us=policy.idle_us)
+        # how far sources had come by themselves that are not waited for
+        behind = [before.clock_us if at is None else min(at, now) - policy.lateness_us for at in silent.values()]
+        silent_us = min(behind, default=None)
         lost_us = after.lost_us
         if lost_us is not None and policy.steps is not None:
             lost_us += (
@@ -173,36 +175,13 @@ class Look:
 
     def left_out(self, state: PartitionState) -> tuple[str, ...]:
         """The sources that had readings and are silent, so that windows are closed without them."""
-        found = left_out(state.sources, self.sources or {}, now_us=self.now, idle_us=self.policy.idle_us)
-        return tuple(name for name, latest_us in found.items() if latest_us is not None)
+        found = left_out(state.sources, self._reach, now_us=self.now, idle_us=self.policy.idle_us)
+        return tuple(name for name, latest_us in found.items() if name and latest_us is not None)
 
-    def _of_one(self, state: PartitionState) -> _Watermark:
-        """The watermark of a partition that is one source."""
-        policy, batch, now, clock = self.policy, self.batch, self.now, state.clock_us
-        settled = batch is None or batch.settled
-        if settled and state.latest_us is not None:
-            # a stamp of the future must not close the windows of today
-            clock = max(clock, min(state.latest_us, now) - policy.lateness_us)
-        idle_us = policy.idle_us
-        if batch is not None or idle_us is None:
-            return _Watermark(state, clock, settled, [])
-        since = silent_since(state.heard_us, state.looked_us, now_us=now, look_us=policy.look_us, idle_us=idle_us)
-        silent = max(clock, now - idle_us - policy.lateness_us) if now - since >= idle_us else clock
-        return _Watermark(replace(state, heard_us=since, looked_us=now), silent, settled, [clock])
-
-    def _of_several(self, state: PartitionState, sources: Mapping[str, Reach], latest: int | None) -> _Watermark:
-        """The watermark of a partition that mixes sources: that of the slowest that is waited for."""
-        policy, batch, now = self.policy, self.batch, self.now
-        settled = all(one is Reach.END for one in sources.values()) if batch is None else batch.settled
-        said = None
-        if batch is not None and batch.source is not None and (latest is not None or batch.speaks(now)):
-            said = (batch.source, latest)
-        heard = activity_of(state.sources, sources, now, said, idle_us=policy.idle_us, look_us=policy.look_us)
-        silent = left_out(heard, sources, now_us=now, idle_us=policy.idle_us)
-        behind = [None if one is None else min(one, now) - policy.lateness_us for one in silent.values()]
-        come = watermark_of(heard, sources, now_us=now, lateness_us=policy.lateness_us, idle_us=policy.idle_us)
-        clock = state.clock_us if come is None else max(state.clock_us, come)
-        return _Watermark(replace(state, sources=heard), clock, settled, behind)
+    def waited_for(self, state: PartitionState) -> tuple[str, ...]:
+        """The sources without a reading that hold windows back."""
+        found = waited_for(state.sources, self._reach, now_us=self.now, idle_us=self.policy.idle_us)
+        return tuple(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +281,7 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
 
     def initial_restriction(self, element: int) -> Restriction:
         """From the beginning, without end."""
-        return Restriction(PartitionState(BEGIN, self._policy.begin_us, heard_us=self._now()))
+        return Restriction(PartitionState(BEGIN, self._policy.begin_us))
 
     @beam.DoFn.unbounded_per_element()
     def process(
@@ -378,22 +357,21 @@ class ReadPart(beam.DoFn, PartitionRestrictions):
 
     def _look(self, part: int, progress: PartitionState, reader: Reader) -> Look:
         batch, now = reader.read(), self._now()
-        # silence is not known of a source that cannot be read
-        before = progress if reader.trouble is None else replace(progress, heard_us=now)
         ended, parts = batch is None and reader.ended, self._source.parts
-        return Look(self._policy, part, parts, now, before, batch, reader.sources, reader.trouble, ended)
+        return Look(self._policy, part, parts, now, progress, batch, reader.sources, reader.trouble, ended)
 
     def _beat(self, state: PartitionState, look: Look) -> None:
         batch, left = look.batch, look.left_out(state)
         if fresh := len(set(left) - self._out.get(look.part, frozenset())):
             self._fell_silent.inc(fresh)
         self._out[look.part] = frozenset(left)
+        known = (one.latest_us for one in state.sources.values() if one.latest_us is not None)
         Heartbeat.of(look.part).beat(
-            state.latest_us if batch is None else batch.latest_us,
+            max(known, default=None) if batch is None else batch.latest_us,
             state.clock_us,
             rows=0 if batch is None else batch.rows,
             trouble=look.trouble,
-            waited_for=waited_for(state.sources, look.sources or {}, now_us=look.now, idle_us=self._policy.idle_us),
+            waited_for=look.waited_for(state),
             left_out=left,
             behind=batch is not None and not batch.settled,
         )

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from quiltstream.pipelines.errors import CommandError
-from quiltstream.pipelines.init.files import rows_at as look_at
 from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.base import SettingsError
 from quiltstream.schemas.settings.connectors import FileSource
@@ -309,14 +307,6 @@ def test_blocks_of_every_codec_have_the_same_limit(
     else:
         with pytest.raises(SourceFileError, match=f"a block of more than {len(rows)} bytes after row 0"):
             decode(source)
-
-
-def test_an_inspected_file_has_the_same_unpacking_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "x.avro"
-    path.write_bytes(packed("deflate", record_of(after="null"), (500, row("a") * 500)))
-    monkeypatch.setattr("quiltstream.transforms.formats.avro.MOST_BYTES", 1_000)
-    with pytest.raises(CommandError, match="a block of more than"):
-        look_at(path)
 
 
 def test_a_block_of_very_many_empty_records_is_refused(tmp_path: Path):

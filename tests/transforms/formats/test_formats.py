@@ -240,23 +240,6 @@ def test_damage_inside_a_table_stops_the_job_instead_of_losing_readings(tmp_path
     assert caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize("format_", ["parquet", "avro"])
-def test_a_missing_column_is_reported_with_the_existing_columns(tmp_path, format_):
-    write(tmp_path / "x", format_, household_rows(9))
-    with pytest.raises(SettingsError) as caught:
-        decode(
-            FileSource.model_validate({format_: str(tmp_path / "x")}),
-            Readings(series="household", time="ts", value="kw"),
-            group="feeder",
-        )
-    assert [one.split(" names")[0] for one in caught.value.problems] == [
-        "readings.series",
-        "readings.value",
-        "group_by",
-    ]
-    assert all("it has 'id', 'ts', 'other', 'kwh'" in one for one in caught.value.problems)
-
-
 @pytest.mark.parametrize(
     ("column", "kind", "setting"),
     [
@@ -317,18 +300,6 @@ def test_patterns_lists_and_plain_names_give_every_file_once_in_order(tmp_path):
         (tmp_path / name).write_bytes(b"")
     found = expand(["*.csv", "a.csv", "d[1].csv", "c.txt"], lambda name: str(tmp_path / name), "source.csv")
     assert [path.rsplit("/", 1)[1] for path in found] == ["a.csv", "b.csv", "d[1].csv", "c.txt"]
-
-
-def test_a_relative_pattern_finds_files_from_its_first_part_on(tmp_path, monkeypatch):
-    (tmp_path / "sub").mkdir()
-    for name in ("a.csv", "b.csv", "sub/c.csv"):
-        (tmp_path / name).write_bytes(b"")
-    monkeypatch.chdir(tmp_path)
-    for pattern, found in (("*.csv", ["a.csv", "b.csv"]), ("?.csv", ["a.csv", "b.csv"]), ("[b].csv", ["b.csv"])):
-        assert expand([pattern], str, "source.csv") == present([pattern]).paths == found
-    for pattern in ("*/c.csv", "sub/*.csv", "s*/*.csv"):
-        assert expand([pattern], str, "source.csv") == ["sub/c.csv"]
-    assert expand([str(tmp_path / "*.csv")], str, "source.csv") == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
 
 
 def test_pipes_and_devices_are_refused_as_source_files(tmp_path):

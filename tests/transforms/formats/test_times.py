@@ -253,37 +253,6 @@ def test_every_local_half_hour_of_two_years_is_placed_as_zoneinfo_places_it(zone
     assert zone == "Asia/Kolkata" or doubled > 0
 
 
-@pytest.mark.parametrize("ambiguous", ["earliest", "latest"])
-def test_the_house_with_a_25_hour_day_is_read_in_any_row_order(repository, tmp_path, ambiguous):
-    source = repository / "pipelines" / "data" / "house_hourly_dst.csv"
-    header, *lines = source.read_text().split()
-    rules = ZoneInfo("America/Vancouver")
-    truth = []
-    for line in lines:
-        date, hour, value = line.split(",")
-        stamp = parsed(f"{date} {hour}", "%m/%d/%Y %H")
-        truth.append(("house", micros(stamp.replace(tzinfo=rules, fold=int(ambiguous == "latest"))), float(value)))
-    readings = Readings(
-        series=Constant(constant="house"),
-        time=["date", "hour"],
-        value="energy_kWh",
-        time_format="%m/%d/%Y %H",
-        ambiguous=ambiguous,
-    )
-    lines += ["3/10/2013,2,1"]  # the hour that the clock skipped
-    np.random.default_rng(3).shuffle(lines)
-    (tmp_path / "x.csv").write_text("\n".join([header, *lines]))
-    rows, rejects = decode(FileSource(csv=str(tmp_path / "x.csv")), readings, timezone="America/Vancouver")
-    assert rows == sorted(truth)
-    assert rejects == [(lines.index("3/10/2013,2,1") + 2, SKIPPED)]
-    at_one = [
-        row
-        for row in rows
-        if row[1] == micros(dt.datetime(2012, 11, 4, 1, tzinfo=rules, fold=int(ambiguous == "latest")))
-    ]
-    assert len(at_one) == 2
-
-
 ZONE = ZoneInfo("Europe/Berlin")
 #: Half-hours around the end of summer time in two years: 27 October 2013 and 26 October 2014 have 02:00 to 03:00 twice.
 INSTANTS = [

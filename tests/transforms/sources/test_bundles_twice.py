@@ -26,7 +26,8 @@ from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms, sinks
 from quiltstream.transforms.aggregate.collect import CollectCells, SortPanes
-from quiltstream.transforms.aggregate.release import SumTallies
+from quiltstream.transforms.aggregate.encode import EncodeCells
+from quiltstream.transforms.aggregate.release import ChargeAndCount, SumTallies
 from quiltstream.transforms.sinks import Message, MessageSender, MessageTopic, SendReleases, _Send
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.progress import Restriction
@@ -108,17 +109,24 @@ class Twice:
         return finished
 
 
-@pytest.mark.night
-def test_every_bundle_that_collects_sorts_or_sums_is_run_twice_and_changes_nothing(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("steps", "failed"),
+    [
+        pytest.param([CombineValuesDoFn, SortPanes], {CollectCells, SumTallies, SortPanes}, marks=pytest.mark.night),
+        pytest.param([EncodeCells], {EncodeCells}, marks=pytest.mark.night),
+        ([ChargeAndCount], {ChargeAndCount}),
+    ],
+    ids=["collecting, sorting and summing", "encoding", "counting"],
+)
+def test_every_bundle_of_a_step_is_run_twice_and_changes_nothing(
+    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, steps: list[type[beam.DoFn]], failed: set[type]
 ) -> None:
     job = long_settings(tmp_path, group_by="group")
     frame = readings(DAYS, seed=36)
-    combined, sorted_ = Twice(monkeypatch, CombineValuesDoFn), Twice(monkeypatch, SortPanes)
+    found = [Twice(monkeypatch, step) for step in steps]
     play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
-    assert combined.steps == {CollectCells, SumTallies}
-    assert sorted_.steps == {SortPanes}
-    for twice in (combined, sorted_):
+    assert set[type]().union(*(twice.steps for twice in found)) == failed
+    for twice in found:
         # the second run gave the same
         assert twice.again == twice.first
         assert len(twice.first) >= DAYS

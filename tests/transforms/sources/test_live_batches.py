@@ -13,7 +13,14 @@ import pytest
 from quiltstream.transforms.completeness import Arrived, FromSourceCoder, Punctuation, StateError, Steps
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
-from quiltstream.transforms.sources.progress import PartitionState, PartitionTracker, Reach, Restriction, SpanCoder
+from quiltstream.transforms.sources.progress import (
+    Activity,
+    PartitionState,
+    PartitionTracker,
+    Reach,
+    Restriction,
+    SpanCoder,
+)
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..test_histograms import ORIGIN, batches
@@ -63,7 +70,7 @@ def test_a_restriction_splits_only_after_its_last_claim():
     assert not tracker.is_bounded()
     with pytest.raises(ValueError, match="without handing the rest"):
         tracker.check_done()
-    middle = PartitionState("7", 5, latest_us=6, heard_us=8, followed=True)
+    middle = PartitionState("7", 5, followed=True, sources={"": Activity(6, 8)})
     assert tracker.try_claim(middle)
     assert tracker.try_split(0.5) is None
     assert tracker.try_split(0) == (Restriction(begin, middle), Restriction(middle))

@@ -6,10 +6,9 @@ would be seen, and the true counts as well.
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,6 @@ from quiltstream.schemas.readings import RejectReason
 from quiltstream.schemas.settings.job import Settings
 from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
-from quiltstream.transforms.aggregate.encode import EncodeCells
-from quiltstream.transforms.aggregate.release import ChargeAndCount
 from quiltstream.transforms.completeness import Punctuation
 
 from ...depth import NIGHT
@@ -222,33 +219,3 @@ def test_every_bundle_that_releases_is_run_twice_and_publishes_one_value(
     play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
     assert twice.failed >= DAYS
     whole(job, [tmp_path], frame, GROUPS, tally)
-
-
-@pytest.mark.parametrize(
-    "step", [pytest.param(EncodeCells, marks=pytest.mark.night), ChargeAndCount], ids=["encoding", "counting"]
-)
-def test_every_bundle_that_encodes_or_counts_is_run_twice_and_changes_nothing(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch, step: type[EncodeCells | ChargeAndCount]
-) -> None:
-    """A bundle fails once it has given all it has, the first time that it gives this; the runner runs it again."""
-    job = long_settings(tmp_path)
-    frame = readings(DAYS, seed=35)
-    finish: Callable[[Any], Iterator[Any]] = step.finish_bundle
-    first, again = set[bytes](), set[bytes]()
-
-    def failing(self: Any) -> Iterator[Any]:
-        given = list(finish(self))
-        yield from given
-        what = pickle.dumps(given)
-        if given and what not in first:
-            first.add(what)
-            raise OSError("what the bundle gave was lost")
-        if given:
-            again.add(what)
-
-    monkeypatch.setattr(step, "finish_bundle", failing)
-    play(as_it_comes(frame, step_us=12 * HOUR, lateness_us=0, parts=2), job, tmp_path)
-    # the second run gave the same, to the bit
-    assert again == first
-    assert len(first) >= DAYS
-    whole(job, [tmp_path], frame, SERIES, tally)

@@ -14,7 +14,7 @@ from quiltstream.schemas.readings import READING_SCHEMA
 from quiltstream.transforms.completeness import Punctuation
 from quiltstream.transforms.sources.arriving_files import ArrivingFiles
 from quiltstream.transforms.sources.contract import BEGIN, PartitionedSource, Reader, SourceBatch
-from quiltstream.transforms.sources.progress import Heartbeat, PartitionState, PartitionTracker, Restriction
+from quiltstream.transforms.sources.progress import Activity, Heartbeat, PartitionState, PartitionTracker, Restriction
 from quiltstream.transforms.sources.reader import PollingPolicy, ReadPart
 
 from ..reading import ORIGIN, decoder, line
@@ -211,7 +211,7 @@ def test_a_reader_without_answers_is_not_polled_again_at_once(clock: list[float]
     one.away = True
     part = ReadPart(One(one), PollingPolicy(ORIGIN, poll_s=1.0))
     part.setup()
-    span = Restriction(PartitionState(BEGIN, ORIGIN, latest_us=ORIGIN + 5))
+    span = Restriction(PartitionState(BEGIN, ORIGIN, sources={"": Activity(ORIGIN + 5, ORIGIN)}))
     for _ in range(10):
         span = turn(part, 0, span, clock)
     assert len(one.looks) == 10
