@@ -22,7 +22,6 @@ from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.typehints import typehints
@@ -42,8 +41,6 @@ LOG = logging.getLogger("quiltstream.rows")
 
 #: Readings gathered before a bundle ends.
 _ROWS = 8_192
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 #: Numbers from here on are no names.
 _LARGEST_NAME = 10**100
@@ -158,7 +155,7 @@ class BatchRows(beam.DoFn):
 
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
         columns = dict(zip(self._schema.names, map(list, zip(*self._held, strict=True)), strict=True))
-        columns["time"] = self._instants(columns["time"])
+        columns["time"] = self._times_of(pa.array(columns["time"], pa.utf8()))
         if self._labels is not None:
             columns["value"] = _states(self._labels, pa.array(columns["value"], pa.utf8()))
         batch = pa.RecordBatch.from_arrays(
@@ -193,23 +190,11 @@ class BatchRows(beam.DoFn):
     def _malformed(self, what: str) -> _IrregularError:
         return _IrregularError(str(_refused(what, self._schema)), RejectReason.MALFORMED_ROW)
 
-    def _instants(self, stamps: list[dt.datetime | None]) -> pa.Array:
-        """Instants of stamps with an offset and without one; null for what is none, which is tallied by its reason."""
-        micros = [0 if one is None else _micros(one) for one in stamps]
-        naive = [one is not None and one.tzinfo is None for one in stamps]
-        utc, good = self._read(pa.array(micros, pa.timestamp("us", tz="UTC")))
-        if any(naive):
-            local, placed = self._read(pa.array(micros, pa.timestamp("us")))
-            utc, good = np.where(naive, local, utc), np.where(naive, placed, good)
-        absent = ~good | np.array([one is None for one in stamps], dtype=np.bool_)
-        return pa.array(utc, pa.int64(), mask=absent).cast(pa.timestamp("us", tz="UTC"))
-
-    def _read(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def _times_of(self, column: pa.Array) -> pa.Array:
+        """Instants; null for what is none, which is tallied by its reason."""
         utc, problems = self._times.read([column])
-        good = np.ones(len(column), dtype=np.bool_)
-        for problem in problems:
-            good &= ~problem.rows
-        return utc, good
+        bad = np.logical_or.reduce([np.zeros(len(column), dtype=np.bool_), *(one.rows for one in problems)])
+        return pa.array(utc, pa.int64(), mask=bad).cast(pa.timestamp("us", tz="UTC"))
 
     def _of_frame(self, frame: pa.Table) -> pa.RecordBatch:
         try:
@@ -238,8 +223,7 @@ class BatchRows(beam.DoFn):
             value = kind.value_type if pa.types.is_dictionary(kind) else kind
             if not (pa.types.is_temporal(value) or is_text_type(value)) or pa.types.is_time(value):
                 raise _unit_unknown(str(value))
-            utc, good = self._read(column)
-            return pa.array(utc, pa.int64(), mask=~good).cast(pa.timestamp("us", tz="UTC"))
+            return self._times_of(column)
         if name == "value" and self._labels is not None:
             plain = kind.value_type if pa.types.is_dictionary(kind) else kind
             known = is_text_type(plain) or any(one(plain) for one in _OF_LABELS)
@@ -315,33 +299,23 @@ def _is_absent(value: Any) -> bool:
         return True
 
 
-def _stamp(time: Any) -> dt.datetime | None:
-    """A time with its offset, if it has one; ``None`` for what is no instant."""
+def _stamp(time: Any) -> str | None:
+    """A time as a text of ISO 8601, of UTC where it has an offset; ``None`` for what is no instant."""
     if isinstance(time, Timestamp):
-        return _calendar(np.datetime64(int(time.micros), "us"), dt.UTC)
+        return f"{np.datetime64(int(time.micros), 'us')}Z"
     if isinstance(time, np.datetime64):
-        return _calendar(time, None)
+        return str(time.astype("datetime64[us]"))
     if _is_absent(time):
         return None
-    if isinstance(time, dt.date):
-        return time if isinstance(time, dt.datetime) else dt.datetime.combine(time, dt.time())
-    if not isinstance(time, str):
+    if not isinstance(time, (str, dt.date)):
         raise _unit_unknown(type(time).__name__)
     try:
-        return dt.datetime.fromisoformat(time.strip())
-    except ValueError:  # the text may hold data; the row is tallied by its reason
+        found = dt.datetime.fromisoformat(time.strip()) if isinstance(time, str) else time
+        if isinstance(found, dt.datetime) and found.tzinfo is not None:
+            found = found.astimezone(dt.UTC)
+        return found.isoformat()
+    except (ValueError, OverflowError):  # the text may hold data; the row is tallied by its reason
         return None
-
-
-def _calendar(time: np.datetime64, zone: dt.timezone | None) -> dt.datetime | None:
-    """A time of numpy; ``None`` outside of the calendar's years."""
-    found = None if np.isnat(time) else time.astype("datetime64[us]").item()
-    return found.replace(tzinfo=zone) if isinstance(found, dt.datetime) else None
-
-
-def _micros(stamp: dt.datetime) -> int:
-    """Microseconds since 1970: in UTC where the stamp has an offset, else on its own clock."""
-    return (stamp.replace(tzinfo=stamp.tzinfo or dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _unit_unknown(kind: str) -> _IrregularError:
