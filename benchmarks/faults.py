@@ -28,8 +28,6 @@ ROOT = Path(__file__).parent.parent
 FAULTS = """\
 bundles: transforms/sources/test_live_faults.py
   every bundle that releases run twice | every_bundle_that_releases_is_run_twice
-  every bundle of encoding run twice | every_bundle_that_encodes_or_counts_is_run_twice | encoding
-  every bundle of counting run twice | every_bundle_that_encodes_or_counts_is_run_twice | counting
   readings and declarations duplicated | a_stream_that_repeats_reorders_or_stalls | duplicated
   readings and declarations reordered | a_stream_that_repeats_reorders_or_stalls | reordered
   readings late by no windows | readings_delivered_some_windows_late_change_nothing | at-once
@@ -37,7 +35,9 @@ bundles: transforms/sources/test_live_faults.py
   stalled watermark | a_stream_that_repeats_reorders_or_stalls | stalled
   one part silent | a_silent_partition_holds_the_windows_until_it_resumes
 bundles: transforms/sources/test_bundles_twice.py
-  every bundle of sums and panes run twice | every_bundle_that_collects
+  every bundle of sums and panes run twice | every_bundle_of_a_step_is_run_twice | collecting
+  every bundle of encoding run twice | every_bundle_of_a_step_is_run_twice | encoding
+  every bundle of counting run twice | every_bundle_of_a_step_is_run_twice | counting
   every bundle of a sink run twice | bundles_run_twice_leave_each_row_of_record_once_in_the_sink
   every call of a reader made twice | every_readers_call_repeated_after_a_failure_changes_nothing
 Prism: e2e/test_live_prism.py, Flink: e2e/test_live_flink.py
