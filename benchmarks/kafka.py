@@ -37,8 +37,9 @@ from quiltstream.schemas.slots import parse_instant
 from quiltstream.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.completeness import Steps
+from quiltstream.transforms.kafka.sink import SendReleases
 from quiltstream.transforms.kafka.source import KafkaReader
-from quiltstream.transforms.sinks import SendReleases, single_object_head
+from quiltstream.transforms.sinks import single_object_head
 from quiltstream.transforms.sources.reader import PollingPolicy
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the broker is the tests' own

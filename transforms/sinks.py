@@ -8,7 +8,7 @@ the same bytes however often a runner sends it.
 
 *Topics.* A row is a message under its release id. A bundle ends when the broker has what it sent; what it refuses fails
 the bundle, the runner runs it again, and the rows come from the ledger of record once more. What is a broker's own is
-in its :class:`MessageTopic` and the :class:`MessageSender` that this one makes (:mod:`.kafka.sink`).
+in :mod:`.kafka.sink`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import hashlib
 import io
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import apache_beam as beam
 import fastavro
@@ -247,38 +246,6 @@ Head = Callable[[Mapping[str, Any]], bytes]
 """What stands before an Avro body, by its schema."""
 
 
-class MessageSender(ABC):
-    """Sends messages to a topic; it belongs to one worker."""
-
-    @abstractmethod
-    def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages to the client; it sends them in the background."""
-
-    def head(self, schema: Mapping[str, Any]) -> bytes:
-        """What stands before an Avro body."""
-        return single_object_head(schema)
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Wait until the broker has everything."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the client; what was not sent is sent again by another bundle."""
-
-
-class MessageTopic(ABC):
-    """A topic that rows are sent to; a plain value that travels to any worker."""
-
-    kind: ClassVar[str]  # what the settings call such topics
-    name: str
-    format: MessageFormat
-
-    @abstractmethod
-    def sender(self, field: str) -> MessageSender:
-        """What sends to it."""
-
-
 def single_object_head(schema: Mapping[str, Any]) -> bytes:
     """What stands before a single object of Avro: a mark, and the fingerprint of its schema."""
     return b"\xc3\x01" + bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
@@ -325,38 +292,3 @@ def _avro(schema: Any, row: Any) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, row)
     return stream.getvalue()
-
-
-@typehints.with_output_types(str)
-class _Send(beam.DoFn):
-    def __init__(self, topic: MessageTopic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
-        self._topic = topic
-        self._field = field
-        self._messages = messages
-
-    def setup(self) -> None:
-        self._sender = self._topic.sender(self._field)
-
-    def process(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._sender.send(self._messages(batch, self._topic.format, self._sender.head))
-
-    def finish_bundle(self) -> None:
-        self._sender.finish()
-
-    def teardown(self) -> None:
-        self._sender.close()
-
-
-class SendReleases(beam.ParDo):
-    """Send record batches of releases to a topic."""
-
-    def __init__(self, topic: MessageTopic) -> None:
-        super().__init__(_Send(topic, f"sink.{topic.kind}", release_messages))
-
-
-class SendRejects(beam.ParDo):
-    """Send rejects to a topic, at least once."""
-
-    def __init__(self, topic: MessageTopic) -> None:
-        super().__init__(_Send(topic, f"rejects.{topic.kind}", reject_messages))

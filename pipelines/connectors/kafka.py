@@ -23,10 +23,10 @@ from ...store.store import Store
 from ...transforms.kafka.client import LOOK_S, Cluster, KafkaUnavailableError, look
 from ...transforms.kafka.partitions import EARLIEST, Start, compacted
 from ...transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas
-from ...transforms.kafka.sink import Topic, look_to_write, read_ids
+from ...transforms.kafka.sink import SendRejects, SendReleases, Topic, look_to_write, read_ids
 from ...transforms.kafka.source import KafkaPartitions
 from ...transforms.payloads import PayloadDecoder
-from ...transforms.sinks import REJECTS, SendRejects, SendReleases, release_messages
+from ...transforms.sinks import REJECTS, release_messages
 from ...transforms.sources.contract import BrokerUnavailableError
 from ...transforms.sources.reader import PollingPolicy, ReadLive
 from ..errors import CommandError, ExitCode

@@ -10,11 +10,15 @@ begins, and sends what is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from ..sinks import DOMAIN, QUERY, SCHEMA, Message, MessageFormat, MessageSender, MessageTopic, single_object_head
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam import typehints
+
+from ..sinks import DOMAIN, QUERY, SCHEMA, Message, MessageFormat, reject_messages, release_messages, single_object_head
 from ..sources.progress import Heartbeat
 from .client import (
     LOG,
@@ -61,10 +65,8 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Topic(MessageTopic):
+class Topic:
     """A topic that rows are sent to."""
-
-    kind: ClassVar[str] = "kafka"
 
     cluster: Cluster
     name: str
@@ -91,7 +93,7 @@ class Topic(MessageTopic):
         return wire_head(self.numbers.number(subject_of(self.name), schema))
 
 
-class Sender(MessageSender):
+class Sender:
     """Sends messages to a topic; it belongs to one worker."""
 
     def __init__(self, topic: Topic, field: str) -> None:
@@ -167,6 +169,41 @@ class Sender(MessageSender):
     def _said(self, error: Any) -> None:
         self._cause = meaning_of(error)
         LOG.warning("%s: %s", self._where, self._cause)
+
+
+@typehints.with_output_types(str)
+class _Send(beam.DoFn):
+    def __init__(self, topic: Topic, field: str, messages: Callable[..., Iterator[Message]]) -> None:
+        self._topic = topic
+        self._field = field
+        self._messages = messages
+
+    def setup(self) -> None:
+        self._sender = self._topic.sender(self._field)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._sender.send(self._messages(batch, self._topic.format, self._sender.head))
+
+    def finish_bundle(self) -> None:
+        self._sender.finish()
+
+    def teardown(self) -> None:
+        self._sender.close()
+
+
+class SendReleases(beam.ParDo):
+    """Send record batches of releases to a topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(_Send(topic, "sink.kafka", release_messages))
+
+
+class SendRejects(beam.ParDo):
+    """Send rejects to a topic, at least once."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(_Send(topic, "rejects.kafka", reject_messages))
 
 
 def look_to_write(topic: Topic) -> None:

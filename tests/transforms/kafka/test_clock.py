@@ -42,37 +42,6 @@ def clock_after(part: ReadPart, rest: Any, estimator: Estimator) -> tuple[int, b
     return until, replayed, rest
 
 
-def silence(part: ReadPart, rest: Any, estimator: Estimator, wall: list[int], hours: float) -> tuple[int, Any]:
-    """Hours in which somebody looks every half of one: how far the marks go meanwhile, and what is left."""
-    reached = -1
-    for _ in range(round(2 * hours)):
-        wall[0] += HOUR // 2
-        until, _, rest = clock_after(part, rest, estimator)
-        reached = max(reached, until)
-    return reached, rest
-
-
-@pytest.mark.night
-def test_the_watermark_of_a_partition_group_follows_its_slowest_partition(broker):
-    topic, wall, estimator = broker.topic(3), [ORIGIN + 100 * HOUR], Estimator()
-    part = part_of(broker, topic, wall, idle_us=2 * HOUR)
-    broker.send(topic, [(0, reading("a", 10 * HOUR)), (1, reading("b", 5 * HOUR))])
-    until, _, rest = clock_after(part, part.initial_restriction(0), estimator)
-    assert until == -1  # partition 2 has said nothing
-    until, rest = silence(part, rest, estimator, wall, 1.5)
-    assert until == -1
-    wall[0] += HOUR // 2
-    broker.send(topic, [(0, reading("a", 30 * HOUR)), (1, reading("b", 20 * HOUR)), (1, reading("b", 19 * HOUR))])
-    until, replayed, rest = clock_after(part, rest, estimator)
-    assert (until, replayed) == (19, False)
-    broker.send(topic, [(2, reading("c", 25 * HOUR)), (1, reading("b", 50 * HOUR))])
-    until, _, rest = clock_after(part, rest, estimator)
-    assert until == 24
-    # all are silent: the wall clock less idle and lateness
-    until, rest = silence(part, rest, estimator, wall, 2)
-    assert until == 104 - 3
-
-
 @pytest.mark.night
 def test_no_partition_becomes_idle_while_the_broker_is_unavailable(broker):
     topic, wall, estimator = broker.topic(2), [ORIGIN + 100 * HOUR], Estimator()

@@ -23,11 +23,11 @@ from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
 from quiltstream.transforms.kafka.schema_registry import RegistryNumbers, RegistrySchemas, text_of
-from quiltstream.transforms.kafka.sink import Sender, Topic
+from quiltstream.transforms.kafka.sink import Sender, SendReleases, Topic
 from quiltstream.transforms.kafka.source import KafkaPartitions
 from quiltstream.transforms.payloads import PayloadDecoder
 from quiltstream.transforms.payloads.messages import SourceAwayError
-from quiltstream.transforms.sinks import REJECTS, SendReleases, release_messages
+from quiltstream.transforms.sinks import REJECTS, release_messages
 from quiltstream.transforms.sources.contract import BEGIN
 from quiltstream.transforms.sources.progress import Heartbeat
 

@@ -18,10 +18,10 @@ from quiltstream.schemas.settings.secrets import FromEnvironment
 from quiltstream.schemas.table_files import RELEASES, in_one, write_stream
 from quiltstream.transforms.common.batches import Rejects, reject_batch
 from quiltstream.transforms.kafka.client import Cluster, KafkaUnavailableError
-from quiltstream.transforms.kafka.sink import Sender, Topic
+from quiltstream.transforms.kafka.sink import Sender, SendReleases, Topic
 from quiltstream.transforms.payloads.avro import schema_fingerprint
 from quiltstream.transforms.payloads.messages import Messages, rejects_of
-from quiltstream.transforms.sinks import SendReleases, reject_messages, release_messages, single_object_head
+from quiltstream.transforms.sinks import reject_messages, release_messages, single_object_head
 
 from ...released import batch_from_releases
 from ..test_sinks import ROWS
