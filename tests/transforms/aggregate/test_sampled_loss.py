@@ -19,6 +19,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,9 @@ def at(push: int, nightly: int) -> int:
 @dataclass(frozen=True)
 class Rows:
     states: Ints  # the state of the secret slot, shape (runs,)
+    true: Ints  # the true counts of state 1, shape (runs, windows)
     seen: Ints  # the published ones, shape (runs, attempts, windows)
+    firsts: Ints  # runs whose next run is in the row after theirs; each run is in one such pair at most
     loss: float  # the largest loss that a row prints
     scale: float  # of the noise
 
@@ -148,15 +151,17 @@ class Rows:
 
         A count outside of 0 to the slots of a window tells what the nearest of these tells, so rows are cut to them
         (``privacy/papers/audit``). The sum of attempts has fewer values, so that fewer runs show what two draws of a
-        window tell. The difference of a series' windows shows noise that they share.
+        window tell. The difference of a series' windows shows noise that they share. Of every second series of a block
+        the attacker knows the readings, hence its noise, and takes that off the row before it.
         """
-        rows = self.seen.clip(0, SIZE)
-        views = {
-            "rows": rows.reshape(len(rows), -1),
-            "attempts": rows.sum(axis=1),
-            "windows": (self.seen[:, :, 1] - self.seen[:, :, 0]).clip(-SIZE, SIZE),
+        rows, states = self.seen.clip(0, SIZE), self.states
+        freed = self.seen[self.firsts] - (self.seen[self.firsts + 1] - self.true[self.firsts + 1, np.newaxis, :])
+        return {
+            "rows": (states, rows.reshape(len(rows), -1)),
+            "attempts": (states, rows.sum(axis=1)),
+            "windows": (states, (self.seen[:, :, 1] - self.seen[:, :, 0]).clip(-SIZE, SIZE)),
+            "neighbours": (states[self.firsts], freed.clip(0, SIZE).reshape(len(freed), -1)),
         }
-        return {name: (self.states, seen) for name, seen in views.items()}
 
 
 class Watched:
@@ -287,16 +292,23 @@ def play(runs: int, folder: Path, watched: Watched, run: Callable[[Ints, Path, W
         watched.forget()
         (run or batch_job)(states, inside, watched)
         found.append(gathered(states, watched.rows))
-    parts = [np.concatenate([getattr(one, name) for one in found]) for name in ("states", "seen")]
-    return Rows(parts[0], parts[1], max(one.loss for one in found), found[0].scale)
+    states, true, seen = (np.concatenate([getattr(one, name) for one in found]) for name in ("states", "true", "seen"))
+    firsts = np.concatenate([one.firsts + AT_ONCE * number for number, one in enumerate(found)])
+    return Rows(states, true, seen, firsts, max(one.loss for one in found), found[0].scale)
 
 
 def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows:
-    """The rows of one job, in the order of its series."""
+    """The rows of one job, its series in the order of their blocks."""
     tables = [
         pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))).with_columns(pl.col("window_start").cast(pl.Int64))
         for rows in attempts
     ]
+    # by the first attempt at the first window, whose blocks came in some order
+    first = [one for one in attempts[0] if one["window_start"].cast(pa.int64())[0].as_py() == ORIGIN]
+    blocks = {one["key"][0].as_py(): one["key"].to_pylist() for one in first}.values()
+    series = np.array([int(name[1:]) for names in blocks for name in names])
+    ends = np.cumsum([len(names) for names in blocks]).tolist()
+    firsts = np.concatenate([np.arange(begin, end - 1, 2) for begin, end in pairwise([0, *ends])])
     seen = np.full((len(states), len(attempts), LENGTH // SIZE), -(2**40), dtype=np.int64)
     for attempt, table in enumerate(tables):
         number = table["key"].str.slice(1).cast(pl.Int64).to_numpy()
@@ -304,7 +316,8 @@ def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows
         seen[number, attempt, window] = table["counts"].list.get(1).to_numpy()
     assert seen.min() > -(2**40), "a row is missing"
     loss = max(float(np.max(table["loss_after"].to_numpy())) for table in tables)
-    return Rows(states[:, SECRET], seen, loss, float(tables[0]["scale"][0]))
+    true = states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+    return Rows(states[series, SECRET], true[series], seen[series], firsts, loss, float(tables[0]["scale"][0]))
 
 
 @pytest.mark.night
@@ -387,6 +400,18 @@ def one_seed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FixedTotalHistogram, "randomise", lambda law, true: RANDOMISE(law, true, random.Random(1).randbytes))
 
 
+def noise_for_two(patch: pytest.MonkeyPatch) -> None:
+    """Every second row of a block has the noise of the row before it."""
+
+    def randomise(law: FixedTotalHistogram, true: Ints) -> Ints:
+        noise = RANDOMISE(law, np.zeros_like(true))
+        noise[1::2] = noise[: len(noise) // 2 * 2 : 2]
+        return noise + true
+
+    patch.setattr(release, "_BATCH", 1)
+    patch.setattr(FixedTotalHistogram, "randomise", randomise)
+
+
 @pytest.mark.night
 @pytest.mark.parametrize(
     ("fault", "families", "runs"),
@@ -394,8 +419,9 @@ def one_seed(patch: pytest.MonkeyPatch) -> None:
         (half_the_noise, {"rows"}, 30_000),
         (drawn_anew, {"rows", "attempts"}, 100_000),
         (one_seed, {"windows"}, 30_000),
+        (noise_for_two, {"neighbours"}, 30_000),
     ],
-    ids=["half the noise", "drawn anew", "one seed"],
+    ids=["half the noise", "drawn anew", "one seed", "noise for two"],
 )
 def test_the_sampled_loss_of_each_planted_fault_exceeds_the_printed_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], families: set[str], runs: int
