@@ -31,34 +31,21 @@ _Answer = TypeVar("_Answer")
 
 
 class _Job:
-    def __init__(self) -> None:
-        self.number = 0
-        self.endless = False
-        self._over = threading.Condition()
+    """The job of this process: whether its workers wait without an end, and what is set when it is over."""
 
-    def end(self) -> None:
-        with self._over:
-            self.number += 1
-            self.endless = False
-            self._over.notify_all()
-
-    def pause(self, seconds: float, number: int) -> bool:
-        """Wait for a while; whether the job of that number still runs then."""
-        with self._over:
-            return not self._over.wait_for(lambda: self.number != number, seconds)
-
-
-_JOB = _Job()
+    endless = False
+    over = threading.Event()
 
 
 def wait_without_end() -> None:
     """Let the workers in this process wait for the ledger until their job ends: its source cannot be read again."""
-    _JOB.endless = True
+    _Job.endless = True
 
 
 def give_up() -> None:
     """End all waiting in this process: the job is over."""
-    _JOB.end()
+    _Job.over.set()
+    _Job.endless, _Job.over = False, threading.Event()
 
 
 @dataclass(frozen=True)
@@ -67,10 +54,10 @@ class Patience:
 
     seconds: float  # for how long; 0 for not at all
     clock: Callable[[], float] = time.monotonic  # monotonic seconds; the tests' own
-    # waits for some seconds, and says whether the job of a number still runs; the tests' own
-    pause: Callable[[float, int], bool] = _JOB.pause
+    # waits for the end of a job, for some seconds at most, and says whether it is over; the tests' own
+    pause: Callable[[threading.Event, float], bool] = threading.Event.wait
 
-    def call(self, ask: Callable[[], _Answer], job: int) -> _Answer:
+    def call(self, ask: Callable[[], _Answer], over: threading.Event) -> _Answer:
         """What a call gives; while it waits, the watchdog is told for what."""
         from ..sources.progress import LEDGER, Heartbeat, at_work  # noqa: PLC0415 - with Beam, which a dry run does not import
 
@@ -84,10 +71,10 @@ class Patience:
                     if not self.seconds:
                         raise
                     wait_s = next(pauses)
-                    if not _JOB.endless and self.clock() - begun + wait_s > self.seconds:
+                    if not _Job.endless and self.clock() - begun + wait_s > self.seconds:
                         raise
                     Heartbeat.complain(who, str(error))
-                    if not self.pause(wait_s, job):
+                    if self.pause(over, wait_s):
                         raise
         finally:
             Heartbeat.complain(who, None)
@@ -102,28 +89,28 @@ class PatientStore:
         self._store = store
         self._memory = memory
         self._patience = patience or Patience(WAIT_S if live else 0.0)
-        self._job = _JOB.number
+        self._over = _Job.over
 
     def current(self, registration: Registration) -> Registration:
         """:meth:`.Store.current`."""
-        return self._patience.call(lambda: self._store.current(registration), self._job)
+        return self._patience.call(lambda: self._store.current(registration), self._over)
 
     def join(
         self, registration: Registration, entries: Sequence[tuple[str, str | None]], most: int | None = None
     ) -> Registration:
         """:meth:`.Store.join`."""
-        return self._patience.call(lambda: self._store.join(registration, entries, most), self._job)
+        return self._patience.call(lambda: self._store.join(registration, entries, most), self._over)
 
     def charge_windows(
         self, registration: Registration, windows: Iterable[Window], begun: Registration | None = None
     ) -> Registration:
         """:meth:`.Store.charge_windows`."""
         charged = list(windows)
-        return self._patience.call(lambda: self._store.charge_windows(registration, charged, begun), self._job)
+        return self._patience.call(lambda: self._store.charge_windows(registration, charged, begun), self._over)
 
     def publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         """:meth:`.Store.publish`; what it returns is remembered before it leaves."""
-        return self._patience.call(lambda: self._publish(registration, drafts), self._job)
+        return self._patience.call(lambda: self._publish(registration, drafts), self._over)
 
     def _publish(self, registration: Registration, drafts: Sequence[BlockToPublish]) -> list[Record]:
         records = self._store.publish(registration, drafts)

@@ -22,10 +22,10 @@ class Ledger:
         self.pauses: list[float] = []
         self._error = error or StoreAway("away")
 
-    def pause(self, seconds: float, _job: int) -> bool:
+    def pause(self, _over: threading.Event, seconds: float) -> bool:
         self.pauses.append(seconds)
         self.now += seconds
-        return True
+        return False
 
     def ask(self) -> str:
         self.calls += 1
@@ -46,7 +46,7 @@ def over() -> Any:
 @pytest.mark.parametrize("seconds", [1, 30, 100])
 def test_a_call_waits_for_a_ledger_unavailable_for_less_than_two_minutes(seconds: int) -> None:
     ledger = Ledger(seconds)
-    assert ledger.patience().call(ledger.ask, 0) == "here"
+    assert ledger.patience().call(ledger.ask, threading.Event()) == "here"
     assert ledger.pauses == sorted(ledger.pauses)
     assert ledger.now < seconds + 16
 
@@ -55,18 +55,18 @@ def test_a_call_waits_for_a_ledger_unavailable_for_less_than_two_minutes(seconds
 def test_a_call_gives_up_after_two_minutes_unless_the_source_is_read_once(seconds: int) -> None:
     ledger = Ledger(seconds)
     with pytest.raises(StoreAway):
-        ledger.patience().call(ledger.ask, 0)
+        ledger.patience().call(ledger.ask, threading.Event())
     assert ledger.now <= WAIT_S
     wait_without_end()
     ledger = Ledger(seconds, StoreAway("locked"))
-    assert ledger.patience().call(ledger.ask, 0) == "here"
+    assert ledger.patience().call(ledger.ask, threading.Event()) == "here"
 
 
 @pytest.mark.parametrize("error", [StoreDamaged("damaged"), StoreConflict("gone"), StoreError("x")])
 def test_a_permanent_error_is_raised_at_once(error: StoreError) -> None:
     ledger = Ledger(1, error)
     with pytest.raises(type(error)):
-        ledger.patience().call(ledger.ask, 0)
+        ledger.patience().call(ledger.ask, threading.Event())
     assert (ledger.calls, ledger.pauses) == (1, [])
 
 
@@ -75,9 +75,9 @@ def test_a_waiting_call_complains_of_the_ledger_until_it_ends(seconds: int) -> N
     told = list[dict[str, str]]()
 
     class Full(Ledger):
-        def pause(self, seconds: float, _job: int) -> bool:
+        def pause(self, over: threading.Event, seconds: float) -> bool:
             told.append(Heartbeat.complaints())
-            return super().pause(seconds, _job)
+            return super().pause(over, seconds)
 
         def publish(self, *_: Any) -> list[Any]:
             self.ask()
@@ -103,3 +103,18 @@ def test_a_batch_job_does_not_wait_for_the_ledger() -> None:
     with pytest.raises(StoreAway):
         PatientStore(away, live=False).current(None)  # type: ignore[arg-type]
     assert away.calls == 1
+
+
+def test_the_end_of_a_job_ends_all_waiting_in_its_process() -> None:
+    class Away:
+        def current(self, _registration: Any) -> Any:
+            raise StoreAway("away")
+
+    away: Any = Away()
+    wait_without_end()
+    waits = PatientStore(away, live=True)
+    timer = threading.Timer(0.05, give_up)
+    timer.start()
+    with pytest.raises(StoreAway):
+        waits.current(None)  # type: ignore[arg-type]
+    timer.join()
