@@ -516,11 +516,6 @@ def show(
 @_LEDGER
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="HTML file to write.")
 @_DOMAIN
-@click.option(
-    "--model",
-    type=PATH,
-    help="Model file: adds how many series of its history lie inside the belief, which is for the operator alone.",
-)
 @click.option("--title", default="What was released, and what it cost", show_default=True, help="Of the report.")
 @click.option(
     "--figures",
@@ -534,12 +529,11 @@ def report(**given: Any) -> None:
     r"""Write one HTML file: what is promised and to whom, what it cost, the belief, and what was released.
 
     LEDGER is a SQLite file, a SQLAlchemy URL, or a settings file that names one. The file needs no network and runs no
-    script; figures and the data are in it. Without --model it holds only what may be published.
+    script; figures and the data are in it, and nothing but what may be published.
 
     \b
     Examples:
       quiltstream report quiltstream-demo/settings.yaml
-      quiltstream report quiltstream-demo/ledger.db --model quiltstream-demo/model.json -o operator.html
     """
     from .report import write_report
 

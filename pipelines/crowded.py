@@ -5,7 +5,7 @@ Counted by time stamps alone, so that no value moves an exit code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ def refuse_crowded_files(settings: Settings, source: ReadReadings) -> None:
         return
     numbers: dict[str, int] = {}
     parts: list[tuple[Ints, Ints]] = []
-    for batch in _first(source):
+    for batch in first_readings(source):
         series = batch.column("series")
         names = [numbers.setdefault(name, len(numbers)) for name in series.dictionary.to_pylist()]
         codes = np.array(names, dtype=np.int64)[series.indices.to_numpy(zero_copy_only=False)]
@@ -64,7 +64,8 @@ def refuse_crowded_files(settings: Settings, source: ReadReadings) -> None:
         refuse_crowded_stamps(settings, series, times)
 
 
-def _first(source: ReadReadings) -> Iterable[pa.RecordBatch]:
+def first_readings(source: ReadReadings) -> Iterator[pa.RecordBatch]:
+    """The readings that a run looks at before it begins, as far as the first files have any."""
     left = _LOOKED_AT
     for batch in (one.readings for _, one in source.decoded() if one.readings is not None):
         yield batch

@@ -91,6 +91,15 @@ class NothingCountsError(QuiltstreamError):
 
     exit_code = ExitCode.SOURCE
 
+    @classmethod
+    def of(cls, tally: Outcomes) -> NothingCountsError:
+        """The error of readings with these outcomes."""
+        return cls(
+            f"source: no reading counts in any window of any series ({words_of(tally)}), so no window was charged or "
+            "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run "
+            "with --even-if-empty to publish windows without readings"
+        )
+
 
 class RegisterCounted(beam.DoFn):
     """The tally of all readings that end to the query on record, for which the step that charges waits.
@@ -117,7 +126,7 @@ class RegisterCounted(beam.DoFn):
                 held = store.registered(plan.domain.name, plan.query_name)
                 alike = held is not None and _counted_by(held) == _counted_by(planned.now)
                 if held is None or not alike or next(store.missing(held), None) is not None:
-                    raise NothingCountsError(_nothing_counts(tally))
+                    raise NothingCountsError.of(tally)
             made = register(plan, seen)
             if plan.lost is not None:
                 store.note_history_lost(plan.domain.name, releases=plan.lost)
@@ -133,14 +142,6 @@ def _counted_by(held: Registration) -> tuple[object, ...]:
     """What cells are encoded by: those of two registrations that agree in it are the same."""
     query = held.query
     return held.digest, query.schedule, query.shards, query.roster, held.versions, held.series
-
-
-def _nothing_counts(tally: Outcomes) -> str:
-    return (
-        f"source: no reading counts in any window of any series ({words_of(tally)}), so no window was charged or "
-        "published; check how readings tells to read the source, windows.start, windows.stop and roster, or run with "
-        "--even-if-empty to publish windows without readings"
-    )
 
 
 class DiscoverSchedule(beam.CombineFn):

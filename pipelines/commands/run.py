@@ -33,7 +33,7 @@ from ...transforms.sources.files import ReadReadings
 from ..connectors.files import check_rejects, check_writable, labelled, released_ids, write_rejects, write_releases
 from ..connectors.job_io import SinkError, output_of, outputs_of, refuse_topics, sink_of
 from ..console import plural, print_json, results, working
-from ..crowded import refuse_crowded_files
+from ..crowded import first_readings, refuse_crowded_files
 from ..errors import CommandError, ExitCode, explain
 from ..forecast import OPERATOR, Block, Forecast, Row, Table, promise_text
 from ..on_record import OnRecord, begin_memory, note_lost_history, on_record, with_ledger, with_newest
@@ -79,7 +79,7 @@ def run_job(
 
             plan = estimated_plan(known, known.estimate, BATCH, word)
         histograms = PrivateHistograms.of(plan, even_if_empty=even_if_empty)
-        return publish(known, histograms, options, word)
+        return publish(known, histograms, options, word, even_if_empty=even_if_empty)
 
 
 def publish(
@@ -87,12 +87,16 @@ def publish(
     histograms: PrivateHistograms,
     options: PipelineOptions | None = None,
     word: Word = Word(),  # noqa: B008 - a frozen value
+    *,
+    even_if_empty: bool = False,
 ) -> Table:
     """Run the graph around a transform that was made from the settings."""
     options = options_of(()) if options is None else options
     ready = preflight(settings, histograms.plan, options, BATCH, word)
     settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
+    if not even_if_empty and before.registration is None and next(first_readings(ready.source), None) is None:
+        raise _with_source(NothingCountsError.of({}), settings)  # as the graph would, which is not built for that
 
     address = open_ledger(plan.address)
     # a domain that is on record is marked before anything else is done; another one by what registers it
@@ -111,17 +115,19 @@ def publish(
     try:
         tallies = _finish(pipeline, settings)
     except Exception as error:
-        failure, source = explain(error), settings.source
-        if source is None or failure.kind not in {one.__name__ for one in _NO_READING}:
+        if explain(error).kind not in {one.__name__ for one in (NoReadingsError, NoWindowError, NothingCountsError)}:
             raise
-        read = f"{source.setting}: {', '.join(source.patterns)} was read; `quiltstream check` says what is in it"
-        raise CommandError(f"{failure.text}\n{read}", failure.code) from error
+        raise _with_source(error, settings) from error
 
     after = on_record(plan.address, plan.domain.name, plan.query_name)
     return summary_of(settings, histograms, before, after, tallies, left_out=ready.source.left_out)
 
 
-_NO_READING = (NoReadingsError, NoWindowError, NothingCountsError)
+def _with_source(error: Exception, settings: Settings) -> CommandError:
+    """The error of a source without a reading that counts, which names the source."""
+    failure, source = explain(error), settings.source
+    files = "" if source is None else f"{source.setting}: {', '.join(source.patterns)}"
+    return CommandError(f"{failure.text}\n{files} was read; `quiltstream check` says what is in it", failure.code)
 
 
 class _Batch:

@@ -3,7 +3,7 @@
 Here is what the report says, as plain values read from the ledger; ``figures`` draws them, ``page`` lays them out, and
 ``words`` is the glossary.
 Only what may be published is read: released rows, entries, accounts and decisions, as ``quiltstream ledger export`` has
-them. What a model file knows of its history is added only where that file is named.
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ...privacy.accounting.habits import habit_loss
 from ...privacy.models.serialisation import belief_from_dict
 from ...schemas.files import write_whole
 from ...schemas.ledger import LedgerEntry
-from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA
 from ...store.accounts import ledger_of
 from ...store.answers import DomainSummary
@@ -33,22 +32,20 @@ from ..errors import writing
 from ..released_series import ReleasedSeries, series_in
 
 
-def write_report(text: str, output: Path, *, domain: str | None, model: Path | None, title: str, pictured: int) -> None:
+def write_report(text: str, output: Path, *, domain: str | None, title: str, pictured: int) -> None:
     """Read a ledger and write its report."""
     from .page import page_of  # noqa: PLC0415 - it reads the values of this module
 
-    check_output(output, [*files_of(text), *([] if model is None else [model])], begins=b"<!doctype html>")
-    known = None if model is None else Model.load(model)
+    check_output(output, files_of(text), begins=b"<!doctype html>")
     with working("reading the ledger"), Store(address_of(text)) as store:
         names = store.domains() if domain is None else (domain,)
         found = [facts for name in names if (facts := read_domain(store, name)) is not None]
     with working("drawing"):
-        page = page_of(found, known, title=title, version=library_version(), pictured=pictured)
+        page = page_of(found, title=title, version=library_version(), pictured=pictured)
     with writing(output):
-        write_whole(output, page, private=known is not None)
+        write_whole(output, page)
     size = output.stat().st_size / 1e3
-    operator = "" if known is None else "; for the operator, it holds exact statistics of the history"
-    results().print(f"{output}: {plural(len(found), 'domain')}, {size:,.0f} kB{operator}", soft_wrap=True)
+    results().print(f"{output}: {plural(len(found), 'domain')}, {size:,.0f} kB", soft_wrap=True)
 
 
 #: Losses for which the longest event is said.

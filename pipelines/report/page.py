@@ -18,10 +18,8 @@ from pyarrow import csv
 
 from ...privacy.accounting.habits import HABITS, PROMISE
 from ...schemas.ledger import LEDGER_SCHEMA
-from ...schemas.model_file import Model
 from ...schemas.releases import RELEASE_SCHEMA, tidy
 from ...schemas.slots import format_duration, said_duration
-from ..commands.fit_text import habits_told, of_a_new_series
 from ..console import left, odds, plural
 from . import DomainFacts, figures
 from .figures import element
@@ -58,11 +56,9 @@ _KINDS = {
 }  # fmt: skip
 
 
-def page_of(found: Sequence[DomainFacts], model: Model | None, *, title: str, version: str, pictured: int) -> str:
+def page_of(found: Sequence[DomainFacts], *, title: str, version: str, pictured: int) -> str:
     """The report as HTML."""
     origin = "Everything here follows from released rows and the ledger's entries, so reading it costs nothing."
-    if model is not None:
-        origin = "For the operator: this file holds exact statistics of the model's history."
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -77,7 +73,7 @@ def page_of(found: Sequence[DomainFacts], model: Model | None, *, title: str, ve
         "body",
         element("h1", title),
         element("p", f"{origin} Made by quiltstream {version}; the file needs no network and runs no script."),
-        element("main", *(_domain(facts, model, pictured) for facts in found)),
+        element("main", *(_domain(facts, pictured) for facts in found)),
         element("h2", "The data"),
         element("p", "One row a count, with its band and where it is from; one row a charge or refusal."),
         element("ul", *(element("li", one) for one in _downloads(found))),
@@ -87,7 +83,7 @@ def page_of(found: Sequence[DomainFacts], model: Model | None, *, title: str, ve
     return f"<!doctype html>\n{page}\n"
 
 
-def _domain(facts: DomainFacts, model: Model | None, pictured: int) -> ET.Element:
+def _domain(facts: DomainFacts, pictured: int) -> ET.Element:
     account, parts = facts.account, list[ET.Element]()
     parts += [element("h2", f"Domain {account.name}"), element("p", _released(facts, pictured))]
     for place, series in enumerate(facts.series[:pictured]):
@@ -108,7 +104,7 @@ def _domain(facts: DomainFacts, model: Model | None, pictured: int) -> ET.Elemen
     parts += [element("p", one) for one in _cost(facts)]
     parts += [element("p", f"Note: {one}", class_="warn") for one in _warnings(facts)]
     parts.append(element("h3", "Who is covered"))
-    parts += [element("p", one) for one in _covered(facts, model)]
+    parts += [element("p", one) for one in _covered(facts)]
     parts.append(element("h3", "What is not hidden"))
     parts += [element("p", one) for one in _open(facts)]
     parts.append(element("h3", "How to check it"))
@@ -178,7 +174,7 @@ def _warnings(facts: DomainFacts) -> Iterator[str]:
         yield one.text
 
 
-def _covered(facts: DomainFacts, model: Model | None) -> Iterator[str]:
+def _covered(facts: DomainFacts) -> Iterator[str]:
     for query in facts.queries:
         groups = f" in {plural(query.groups, 'group')}" if query.groups < query.series else ""
         yield f"Query {query.name} counts {query.series:,} series{groups}."
@@ -191,16 +187,6 @@ def _covered(facts: DomainFacts, model: Model | None) -> Iterator[str]:
     for change in facts.domain.changes:
         since = "for the whole history" if change.slot is None else f"from slot {change.slot} on"
         yield f"The belief changed {since}: model {change.model_id}, {change.source}."
-    if model is None or model.model_id not in {one for _, one in facts.domain.beliefs}:
-        return
-    origin, cover = model.provenance, model.diagnostics.get("cover")
-    yield f"The history has {origin.series:,} series and {origin.transitions:,} transitions."
-    if cover is not None:
-        yield f"Of {cover['series']} fitted chains {cover['rank']} lie inside."
-        yield f"A further series {of_a_new_series(cover)}."
-        yield f"Habits are {habits_told(cover, model.states)}."
-    elif origin.outside is not None:
-        yield f"Inside the belief are {origin.series - origin.outside} of the {origin.series} series of the history."
 
 
 def _open(facts: DomainFacts) -> Iterator[str]:

@@ -21,12 +21,11 @@ from quiltstream.pipelines.report import loss_without_habits
 from quiltstream.privacy import FiniteClass, MarkovChain
 from quiltstream.privacy.accounting.habits import HABITS, PROMISE
 from quiltstream.schemas.ledger import LedgerEntry
-from quiltstream.schemas.model_file import Model, Provenance
 from quiltstream.schemas.roster import Roster
 from quiltstream.store.answers import DomainSummary
 from quiltstream.store.store import Store
 
-from ...store.samples import BELIEF, SPACE, domain, drafts, query
+from ...store.samples import domain, drafts, query
 from ..jobs import call
 from .report_page import Page
 
@@ -111,24 +110,6 @@ def test_every_figure_has_a_name_and_its_numbers_in_words(made: Made) -> None:
     assert all(one["role"] == "img" and one["aria-label"] in page.text for one in figures)
     assert page.text.count("With probability 95 % a count is within") == len(NAMES)
     assert not {"table", "td", "foreignobject", "image"} & {tag for tag, _ in page.tags}
-
-
-@pytest.mark.night
-def test_the_model_file_adds_operator_statistics_marked_as_such(made: Made, tmp_path: Path) -> None:
-    model = Model(BELIEF.to_dict(), SPACE, 1_800_000_000, Provenance("by counts", "a history", 30, 5000, outside=2))
-    path = tmp_path / "model.json"
-    model.save(path)
-    with Store(f"sqlite:///{tmp_path / 'ledger.db'}", create=True) as store:
-        held = store.register(domain(model_id=model.model_id), query(windows=2))
-        store.publish(held, drafts(held))
-    call("report", tmp_path / "ledger.db", "--model", path, "-o", tmp_path / "operator.html").ended(
-        0, "for the operator"
-    )
-    text = " ".join(Page((tmp_path / "operator.html").read_text(encoding="utf-8")).text.split())
-    assert "28 of the 30 series of the history" in text
-    assert "For the operator: this file holds exact statistics" in text
-    assert (tmp_path / "operator.html").stat().st_mode & 0o777 == 0o600
-    assert "of the 30 series" not in made.page
 
 
 def test_the_same_ledger_makes_the_same_report(made: Made, tmp_path: Path) -> None:
