@@ -370,5 +370,6 @@ def test_pane_state_is_bounded_by_its_window_and_then_cleared(accumulating: bool
     assert held.value is None
     # a last pane of nothing, and one that is whole and comes after others, leave nothing behind
     assert not list(gather.process((3, Collected()), window, early, held))
+    assert held.value is None
     assert len(list(gather.process((3, all_of_them), window, on_time, held))) == 1
     assert held.value is None
