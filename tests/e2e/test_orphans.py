@@ -51,9 +51,13 @@ def left_of(mark: str) -> dict[int, str]:
 
 
 def kill_alone(job: Running) -> None:
-    """Kill a command, and nothing else."""
+    """Kill a command and its supervisor if it has one, and nothing else."""
     job.killed = True  # before: whoever begins failed jobs again looks at any time
-    os.kill(job.process.pid, signal.SIGKILL)
+    first = job.process.pid
+    os.kill(first, signal.SIGSTOP)  # a supervisor must not begin another one
+    supervised = b"supervisor.py" in Path(f"/proc/{first}/cmdline").read_bytes()
+    for pid in [first, *descendants(first)[: int(supervised)]]:
+        os.kill(pid, signal.SIGKILL)
     job.process.wait()
 
 
