@@ -1,8 +1,7 @@
 """Checks of a query that need no data: its runner, its schedule, its belief and its noise, before anything runs.
 
 A job over data that end publishes every window of its schedule, also those without readings, and puts the ends on
-record for ever. So a schedule of too many windows is refused before it is registered, and an earlier end before the
-windows up to the recorded one are read.
+record for ever. So a schedule of too many windows is refused before it is registered.
 
 The noise is compared with the counts that it hides. The number of cells of a histogram is public: the slots of a window
 times the series that the roster has in the group; without a roster a histogram is of one series. No data are read, so
@@ -29,7 +28,6 @@ from ..schemas.settings.base import SettingsError
 from ..schemas.settings.model import fitting, init_with, shipped_text, weakness
 from ..schemas.slots import DAY_US, Schedule, format_duration, format_instant, smallest_classes
 from ..store.address import StoreAddress
-from ..store.errors import QUERY_ADVICE, StoreConflict
 from ..store.specs import Registration
 from .calibrating import choose
 from .plan import Plan, ledger_at
@@ -283,7 +281,6 @@ def check_record(plan: Plan, *, live: bool) -> None:
 
     Raises:
         SettingsError: the schedule has too many windows, or the noise drowns the counts.
-        StoreConflict: ``windows.stop`` is before the one on record.
         StoreError: there is a ledger and it cannot be read.
     """
     if not live:
@@ -410,9 +407,10 @@ def _written(name: str, value: Any) -> Iterable[str]:
 
 
 def check_ends(plan: Plan) -> None:
-    """Compare the given ends with those on record, and count the windows between them, without going over any.
+    """Count the windows between the given ends, or behind those on record, without going over any.
 
-    A schedule that is on record as it is given is not counted: nothing about it can be changed any more.
+    A schedule that is on record as it is given is not counted: nothing about it can be changed any more. What differs
+    from the record is the store's to name.
     """
     given = plan.schedule
     if given.stop is None:
@@ -422,18 +420,12 @@ def check_ends(plan: Plan) -> None:
         check_number(plan, given)
         return
     recorded = held.query.schedule
-    alike = given.same_windows(recorded)
-    if not alike or recorded.stop is None or (given.start is not None and given.first != recorded.first):
-        return  # the store names what differs
-    end = recorded.covered.stop
-    if recorded.difference(given) is not None:
-        return  # the store says which windows, and whether the schedule may end before them
-    if given.stop < end:
-        was, now = (format_instant(plan.grid.time_of(slot)) for slot in (recorded.stop, given.stop))
-        raise StoreConflict.of(f"query {plan.query_name!r}", "windows.stop", was, now, QUERY_ADVICE)
-    extended = replace(recorded, stop=given.stop)
-    if extended.covered.stop > end:
-        check_number(plan, extended)
+    if recorded.stop is None or given.stop <= recorded.stop or not given.same_windows(recorded):
+        return
+    if (given.start is None or given.first == recorded.first) and recorded.difference(given) is None:
+        extended = replace(recorded, stop=given.stop)
+        if extended.covered.stop > recorded.covered.stop:
+            check_number(plan, extended)
 
 
 def _on_record(plan: Plan) -> Registration | None:
