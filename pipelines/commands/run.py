@@ -95,7 +95,8 @@ def publish(
     ready = preflight(settings, histograms.plan, options, BATCH, word)
     settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
-    if not even_if_empty and before.registration is None and next(first_readings(ready.source), None) is None:
+    new = before.account.budget is None  # a domain on record may contradict the settings, which is told first
+    if new and not even_if_empty and next(first_readings(ready.source), None) is None:
         raise _with_source(NothingCountsError.of({}), settings)  # as the graph would, which is not built for that
 
     address = open_ledger(plan.address)
