@@ -30,6 +30,8 @@ from typing import Any
 from apache_beam.coders import Coder
 from apache_beam.io.iobase import RestrictionProgress, RestrictionTracker
 
+from ..completeness import check_version
+
 
 class Reach(Enum):
     """How far a reader has come in one source."""
@@ -160,16 +162,25 @@ class Restriction:
     stop: PartitionState | None = None
 
 
+#: Of the form of :class:`SpanCoder`.
+VERSION = 1
+
+
 class SpanCoder(Coder):
-    """Restrictions as JSON: plain, deterministic, and readable in a savepoint of any version."""
+    """Restrictions as JSON: plain, deterministic, and with their version."""
 
     def encode(self, value: Restriction) -> bytes:
         """Write a restriction."""
-        return json.dumps(asdict(value)).encode()
+        return json.dumps({"version": VERSION, **asdict(value)}).encode()
 
     def decode(self, encoded: bytes) -> Restriction:
-        """Read a restriction."""
+        """Read a restriction.
+
+        Raises:
+            StateError: it is of another version.
+        """
         plain = json.loads(encoded)
+        check_version(plain.get("version", 0), VERSION)
         return Restriction(_progress(plain["start"]), None if plain["stop"] is None else _progress(plain["stop"]))
 
     def is_deterministic(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quiltstream.transforms.completeness import StateError
 from quiltstream.transforms.sources.progress import (
     Activity,
     PartitionState,
@@ -56,9 +58,17 @@ def test_no_reading_within_the_lateness_is_ever_behind_the_watermark(said: list[
         came = come if came is None or come is None else max(came, come)
 
 
-def test_a_restriction_keeps_its_sources():
+def test_a_restriction_keeps_its_sources_and_is_read_from_recorded_bytes():
     coder = SpanCoder()
     span = Restriction(
         PartitionState("7", 5, followed=True, sources={"load/0": Activity(None, 3), "load/1": Activity(4, 5)})
     )
     assert coder.decode(coder.encode(span)) == span
+    recorded = (
+        b'{"version": 1, "start": {"position": "7", "clock_us": 5, "followed": true, "over": false, "sources": '
+        b'{"load/0": {"latest_us": null, "heard_us": 3, "seen_us": null}, "load/1": {"latest_us": 4, "heard_us": 5, '
+        b'"seen_us": null}}, "lost_us": null}, "stop": null}'
+    )
+    assert coder.decode(recorded) == span
+    with pytest.raises(StateError, match="version 0"):
+        coder.decode(recorded.replace(b'"version": 1, ', b""))
