@@ -389,8 +389,8 @@ class LiveContract(ABC):
         for made in benches:
             job = made.started[0]
             job.wait()
-            # when it was looked is not the data's
-            said = [{**one, "at": ""} for one in job.said if one["kind"] != "record"]
+            # when it was looked is not the data's, nor whether the cluster was late and its job cancelled at the end
+            said = [{**one, "at": ""} for one in job.said if one["kind"] not in {"record", "stop"}]
             files = made.sunk()
             hidden = dict.fromkeys(("counts", "estimate"))
             rows = [[row | hidden for row in one] for one in files.values()]
