@@ -198,7 +198,8 @@ def job(load: Load) -> dict[str, float]:
         folder = Path(name)
         end = ORIGIN_US + load.windows * load.width * INTERVAL_US
         pipeline = live_pipeline(PipelineOptions([]))
-        histograms = PrivateHistograms(settings_of(load, folder))
+        # as the command does: steps that wait for the ledger's answer are steps apart on Prism, .05 s each
+        histograms = PrivateHistograms(settings_of(load, folder)).register()
         steps = Steps.of(histograms.plan.grid, histograms.plan.schedule)
         pace = PollingPolicy(ORIGIN_US, poll_s=0.1, end_us=end, steps=steps)
         decoded = pipeline | "Read" >> ReadLive(Fresh(load), pace)
