@@ -110,9 +110,12 @@ SQLite: store/test_faults.py
 PostgreSQL: e2e/test_postgres_faults.py
   restarted within a transaction | a_server_restarted_inside_a_transaction
   restarted under racing jobs | a_server_restarted_under_running_jobs_causes_only_a_retry
+PostgreSQL: e2e/test_postgres_full.py
+  disk of its tables full at every size | a_full_disk_of_the_servers_tables
+  disk of its log full | a_full_disk_of_the_server_log_loses_no_row
 """
 
-#: Of several examinations the sum of a count is told, but for these.
+#: The table adds the counts of several examinations up, but for these.
 OTHER = {"loss": max, "budget": max, "ledger_equal": min}
 
 

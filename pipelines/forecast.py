@@ -44,7 +44,7 @@ _SAME = 1e-3
 
 
 class Row(NamedTuple):
-    """One thing that is told."""
+    """A value in JSON, and its words in the text."""
 
     name: str = ""  # of its value in JSON; empty where only text has it
     value: Any = None

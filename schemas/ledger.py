@@ -90,7 +90,7 @@ _ARROW: dict[str, pa.DataType] = {
 }
 
 
-def rows_of_class(kind: type[Any], special: Mapping[str, pa.DataType], metadata: dict[str, str]) -> pa.Schema:
+def arrow_schema(kind: type[Any], special: Mapping[str, pa.DataType], metadata: dict[str, str]) -> pa.Schema:
     """The Arrow form of a dataclass: a column a field, which may be null where the field may be ``None``."""
     columns = [
         pa.field(one.name, special.get(one.name) or _ARROW[text.removesuffix(" | None")], text.endswith(" | None"))
@@ -101,4 +101,4 @@ def rows_of_class(kind: type[Any], special: Mapping[str, pa.DataType], metadata:
 
 
 #: The Arrow form: one row an entry.
-LEDGER_SCHEMA = rows_of_class(LedgerEntry, {}, {"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"})
+LEDGER_SCHEMA = arrow_schema(LedgerEntry, {}, {"quiltstream.schema": "ledger-entry", "quiltstream.version": "1"})

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .digests import canonical_json
 from .errors import ArgumentError
-from .ledger import rows_of_class
+from .ledger import arrow_schema
 from .noise_laws import INDEPENDENT, NO_NOISE, ZERO_SUM
 from .slots import time_zone
 from .states import StateSpace
@@ -158,7 +158,7 @@ class Release:
 _STAMP = pa.timestamp("us", tz="UTC")
 
 #: One row a release; ``docs/releases.md`` explains each column.
-RELEASE_SCHEMA = rows_of_class(
+RELEASE_SCHEMA = arrow_schema(
     Release,
     {
         "window_start": _STAMP,

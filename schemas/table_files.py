@@ -380,9 +380,10 @@ def _rows_in(path: Path) -> pa.Table:
 
 
 def columns_of(file: BinaryIO) -> list[str]:
-    """The names of the columns, from the beginning of an open file; none of an empty one, and it is at its begin again.
+    """The names of the columns of an open file, read from its beginning; none where it is empty.
 
-    What is raised at the content of a file that is none of these is among :data:`UNREADABLE`.
+    Raises:
+        One of :data:`UNREADABLE`: it is a file of another kind, or damaged.
     """
     head = file.readline()
     file.seek(0)

@@ -407,7 +407,7 @@ def _written(name: str, value: Any) -> Iterable[str]:
 
 
 def check_ends(plan: Plan) -> None:
-    """Count the windows between the given ends, or behind those on record, without going over any.
+    """Count the windows between the given ends, or after those on record, without a look at each.
 
     A schedule that is on record as it is given is not counted: nothing about it can be changed any more. What differs
     from the record is the store's to name.

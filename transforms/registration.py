@@ -38,11 +38,11 @@ Outcomes = dict[str, int]
 """How many readings count, by the name of the operator's counter, and how many do not."""
 
 
-def sum_outcomes(tallies: Iterable[Outcomes]) -> Outcomes:
-    """The sum of some tallies."""
+def sum_outcomes(parts: Iterable[Outcomes]) -> Outcomes:
+    """The outcomes of parts of the readings, added up by name."""
     total: Counter[str] = Counter()
-    for tally in tallies:
-        total.update(tally)
+    for outcomes in parts:
+        total.update(outcomes)
     return dict(total)
 
 

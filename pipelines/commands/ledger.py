@@ -407,8 +407,8 @@ def change_belief(
         price = (
             f"The belief of {path} {how}. Everything charged costs {done.before:.9g} epsilon now and "
             f"{done.after:.9g} then; with everything promised {done.reserved_before:.9g} now and "
-            f"{done.reserved_after:.9g} then, of a budget of {budget:g}, of which "
-            f"{max(0.0, budget - done.reserved_after):.9g} stays free."
+            f"{done.reserved_after:.9g} then. The budget is {budget:g}; "
+            f"{max(0.0, budget - done.reserved_after):.9g} of it stays free."
         )
         if ask and not dry:
             _ask(f"{price} This is never taken back. Change it?", as_json=as_json)

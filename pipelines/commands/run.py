@@ -1,7 +1,7 @@
 """``quiltstream run``: readings of a source to private histograms on record and in a sink.
 
-The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``; what is told afterwards comes from the ledger of
-record, and tallies for the operator from Beam's counters.
+The graph is ``ReadReadings``, ``PrivateHistograms``, ``WriteRows``. The summary comes from the ledger of record, and
+the operator's tallies from Beam's counters.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def publish(
     ready = preflight(settings, histograms.plan, options, BATCH, word)
     settings, plan = ready.settings, ready.plan
     before = on_record(plan.address, plan.domain.name, plan.query_name)
-    new = before.account.budget is None  # a domain on record may contradict the settings, which is told first
+    new = before.account.budget is None  # where a domain is on record, the settings are compared with it first
     if new and not even_if_empty and next(first_readings(ready.source), None) is None:
         raise _with_source(NothingCountsError.of({}), settings)  # as the graph would, which is not built for that
 

@@ -15,6 +15,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from quiltstream.pipelines.live import job
+from quiltstream.privacy import Ledger, MixingBounds
 from quiltstream.schemas.slots import Window
 from quiltstream.store import Store
 
@@ -64,6 +65,24 @@ def test_a_roster_that_cannot_be_read_ends_the_job_before_it_reads(tmp_path: Pat
 
 
 # Lateness
+
+
+@pytest.mark.night
+def test_a_late_window_is_charged_as_if_it_were_charged_in_order(tmp_path: Path) -> None:
+    """The account keeps every charge, so no lateness lies beyond its reach: order does not matter."""
+    first = made(tmp_path, days=40, windows=WINDOWS | {"start": "2024-04-01", "stop": "2024-04-06"})
+    change(first, query="later", privacy={"epsilon": 1.0, "budget": 9.0}, sink={"parquet": "later"})
+    assert run(first).code == 0
+    change(first, query="earlier", windows=WINDOWS | {"lateness": "30d"}, sink={"parquet": "earlier"})
+    run(first).ended(0)
+    with Store(f"sqlite:///{first.ledger}", create=True) as store:
+        entries = [entry for entry in store.entries("streets") if entry.decision == "charged"]
+        loss = store.summary("streets").loss
+    assert [entry.query for entry in entries] == ["later"] * 5 + ["earlier"] * 5
+    truth = Ledger(MixingBounds(0.05, 0.3))
+    for entry in sorted(entries, key=lambda entry: entry.window_start):
+        truth.charge(entry.window_start, entry.window_stop, entry.epsilon_dp)
+    assert loss == truth.loss
 
 
 # The ledger

@@ -28,7 +28,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.window import TimestampedValue
 from numpy.typing import NDArray
 from scipy.stats import beta, binom
 
@@ -44,10 +47,11 @@ from quiltstream.store.store import Store
 from quiltstream.transforms import PrivateHistograms
 from quiltstream.transforms.aggregate import release
 from quiltstream.transforms.aggregate.release import ReleaseHistograms
+from quiltstream.transforms.completeness import Arrived, Punctuation
 
 from ...depth import NIGHT
 from ..sources.feed import feed
-from ..sources.streams import SLOT
+from ..sources.streams import SLOT, stamped, streamed
 from ..test_histograms import ORIGIN
 
 Ints = NDArray[np.int64]
@@ -212,8 +216,11 @@ def trajectories(runs: int, draw: np.random.Generator) -> Ints:
     return found
 
 
-def histograms(folder: Path, runs: int) -> PrivateHistograms:
-    (folder / "roster.csv").write_text("series\n" + "".join(f"s{n:06}\n" for n in range(runs)), encoding="utf-8")
+def histograms(folder: Path, runs: int, *, pairs: bool = False) -> PrivateHistograms:
+    """The job; with pairs a series and the one half of them further on are a group."""
+    rows = [f"s{n:06},g{n % (runs // 2):06}\n" if pairs else f"s{n:06}\n" for n in range(runs)]
+    header = "series,group\n" if pairs else "series\n"
+    (folder / "roster.csv").write_text("".join([header, *rows]), encoding="utf-8")
     settings = Settings.parse(
         {
             "slots": {"interval": "30min", "origin": "2013-01-01"},
@@ -226,6 +233,7 @@ def histograms(folder: Path, runs: int) -> PrivateHistograms:
             "domain": "homes",
             "roster": str(folder / "roster.csv"),
             "ledger": f"sqlite:///{folder / 'ledger.db'}",
+            **({"group_by": "group"} if pairs else {}),
         }
     )
     belief = Model(CHAIN.to_dict(), StateSpace((0.5,), "W"), SLOT, Provenance(method="given"))
@@ -275,6 +283,36 @@ def changed_job(states: Ints, folder: Path, watched: Watched) -> None:
     batch_job(states, folder, watched, turned(states))
 
 
+def paired_job(states: Ints, folder: Path, watched: Watched) -> Ints:
+    """Run a job of groups of two: each run's series with another one, whose readings the attacker knows.
+
+    Returns:
+        What the attacker takes off the rows: the counts of the other series, shape (runs, windows).
+    """
+    del watched
+    others = np.random.default_rng(int(states.sum())).permutation(states)
+    both = np.concatenate([states, others])
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        _ = pipeline | feed(folder, of_slots(both)) | histograms(folder, len(both), pairs=True)
+    return counted(others)
+
+
+def live_job(states: Ints, folder: Path, watched: Watched) -> None:
+    """Run a live job; once the first window has closed, its secret slot comes twice more, in the other state."""
+    del watched
+    closed, late = ORIGIN, of_slots(turned(states))[SECRET]
+    events: list[Any] = []
+    for slot, batch in enumerate(of_slots(states)):
+        now = ORIGIN + (slot + 1) * SLOT
+        sent = [batch] if slot < SIZE else [batch, late]
+        events += [TimestampedValue(Arrived(one, closed), stamped(closed)) for one in sent]
+        if not (slot + 1) % SIZE:
+            events.append(TimestampedValue(Punctuation(0, 1, closed, now), stamped(closed)))
+            events.append(closed := now)
+    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(streaming=True)) as pipeline:
+        _ = pipeline | streamed(events) | histograms(folder, len(states))
+
+
 def told(rows: Rows) -> SampledLoss:
     """The sampled loss of what was seen; printed beside what the rows print."""
     found = sampled_loss(rows.views(), ALPHA)
@@ -282,7 +320,9 @@ def told(rows: Rows) -> SampledLoss:
     return found
 
 
-def play(runs: int, folder: Path, watched: Watched, run: Callable[[Ints, Path, Watched], None] | None = None) -> Rows:
+def play(
+    runs: int, folder: Path, watched: Watched, run: Callable[[Ints, Path, Watched], Ints | None] = batch_job
+) -> Rows:
     print("seed", seed := random.randrange(2**32))  # noqa: T201 - a random test says its seed
     draw = np.random.default_rng(seed)
     found: list[Rows] = []
@@ -290,15 +330,20 @@ def play(runs: int, folder: Path, watched: Watched, run: Callable[[Ints, Path, W
         states = trajectories(min(AT_ONCE, runs - begin), draw)
         (inside := folder / str(begin)).mkdir()
         watched.forget()
-        (run or batch_job)(states, inside, watched)
-        found.append(gathered(states, watched.rows))
+        known = run(states, inside, watched)
+        found.append(gathered(states, watched.rows, known))
     states, true, seen = (np.concatenate([getattr(one, name) for one in found]) for name in ("states", "true", "seen"))
     firsts = np.concatenate([one.firsts + AT_ONCE * number for number, one in enumerate(found)])
     return Rows(states, true, seen, firsts, max(one.loss for one in found), found[0].scale)
 
 
-def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows:
-    """The rows of one job, its series in the order of their blocks."""
+def counted(states: Ints) -> Ints:
+    """How often state 1 is in each window, shape (runs, windows)."""
+    return states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+
+
+def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]], known: Ints | None = None) -> Rows:
+    """The rows of one job less what is known of them, its series or groups in the order of their blocks."""
     tables = [
         pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))).with_columns(pl.col("window_start").cast(pl.Int64))
         for rows in attempts
@@ -315,8 +360,9 @@ def gathered(states: Ints, attempts: Sequence[Sequence[pa.RecordBatch]]) -> Rows
         window = ((table["window_start"] - ORIGIN) // (SIZE * SLOT)).to_numpy()
         seen[number, attempt, window] = table["counts"].list.get(1).to_numpy()
     assert seen.min() > -(2**40), "a row is missing"
-    loss = max(float(np.max(table["loss_after"].to_numpy())) for table in tables)
-    true = states.reshape(-1, LENGTH // SIZE, SIZE).sum(axis=2)
+    if known is not None:
+        seen -= known[:, np.newaxis, :]
+    loss, true = max(float(np.max(table["loss_after"].to_numpy())) for table in tables), counted(states)
     return Rows(states[series, SECRET], true[series], seen[series], firsts, loss, float(tables[0]["scale"][0]))
 
 
@@ -335,6 +381,27 @@ def test_the_sampled_loss_of_rows_is_within_and_near_the_printed_loss(
     found = told(rows)
     assert found.loss <= rows.loss
     assert found.loss >= at(20, 90) / 100 * rows.loss
+
+
+@pytest.mark.night
+def test_the_sampled_loss_of_groups_with_known_members_is_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = play(at(20_000, 200_000), tmp_path, Watched(monkeypatch, failing=False), paired_job)
+    found = told(rows)
+    assert found.loss <= rows.loss
+    # what is taken off is what the groups count
+    assert found.loss >= at(20, 70) / 100 * rows.loss
+
+
+@pytest.mark.night
+def test_the_sampled_loss_of_late_readings_is_within_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, failing=True)
+    rows = play(at(20_000, 200_000), tmp_path, watched, live_job)
+    assert watched.failed
+    found = told(rows)
+    assert found.loss <= rows.loss
+    assert np.array_equal(rows.seen[:, 0], rows.seen[:, 1])
 
 
 @pytest.mark.night
