@@ -192,7 +192,7 @@ def of_counts(found: SimpleNamespace, settings: Settings, data: Gathered, roster
         ended = len(schedule) - found.unended
         yield (
             f"the last reading that counts is of {found.last_counted}, and {plural(found.unended, 'window')} of "
-            f"{len(schedule):,} later: a run now would publish them for ever; wait for more readings"
+            f"{len(schedule):,} later: quiltstream run would publish them now, for ever; wait for more"
             + (f", or set windows.stop to {_stop(ended, settings)}: a later run may have a later one" if ended else "")
         )
     if not found.counts:
