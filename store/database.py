@@ -377,7 +377,8 @@ class Database:
                 f"writes {VERSION}); use the quiltstream that wrote it"
             )
         held = self._chains.get(name)
-        last = row.seq if isinstance(row.seq, int) else -1
+        if not isinstance(last := row.seq, int):
+            raise damaged(f"the head of domain {name!r}" if name else "the head of its own log", "is no number")
         if last < seen[0]:
             raise self._older(name, seen[0], last)
         self.forget(name)  # until all of it is known

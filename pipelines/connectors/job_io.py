@@ -300,7 +300,7 @@ def outputs_of(settings: Settings) -> tuple[Output, ...]:
 def output_of(error: BaseException, outputs: tuple[Output, ...]) -> Output | None:
     """What the step writes in which an error was raised; ``None`` if it was in another one."""
     step, _ = failed_step(error)
-    return next((one for one in outputs if step.startswith(f"{one.step}/")), None)
+    return next((one for one in outputs if f"{step}/".startswith(f"{one.step}/")), None)
 
 
 def is_full(error: BaseException) -> bool:

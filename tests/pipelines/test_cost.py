@@ -49,4 +49,5 @@ def test_the_number_of_python_calls_is_independent_of_the_number_of_readings(lea
 def test_a_released_row_requires_few_python_calls(least: int) -> None:
     more = calls_of(10_000, 1_000)
     rows = 950 * PIPELINE.WINDOWS
-    assert more - least < 20 * rows, f"{(more - least) / rows:.1f} calls a row of {PIPELINE.STATES} bins"
+    # 15 of them are Beam's, which takes the size of the names in the registered query, for its cache
+    assert more - least < 30 * rows, f"{(more - least) / rows:.1f} calls a row of {PIPELINE.STATES} bins"

@@ -66,7 +66,6 @@ def begun(options: PipelineOptions) -> beam.Pipeline:
     return Begun(runner=FnApiRunner(), options=options)
 
 
-@pytest.mark.night
 def test_a_live_job_without_room_in_its_sink_is_begun_again_and_writes_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def test_a_lost_runner_is_reported(one: Job) -> None:
 def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(
     one: Job, attempts: list[Pipeline], number: signal.Signals
 ) -> None:
-    before, result = signal.getsignal(number), Interrupted("RUNNING")
+    result = Interrupted("RUNNING")
     result.number = number
 
     def ignore() -> None:
@@ -64,7 +64,7 @@ def test_a_signal_cancels_the_job_even_if_its_runner_handled_the_signal(
     attempts.append(Pipeline(result, ignore))
     run(one).ended(130 if number == signal.SIGINT else 143, "stopped; what is on record stays")
     assert result.cancelled
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is (signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def test_a_job_stopped_during_its_start_ends(one: Job, attempts: list[Pipeline]) -> None:
