@@ -29,9 +29,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 JUDGES = {
-    "privacy/accounting": ["tests/privacy/accounting", "tests/store/test_bounds.py"],
+    "privacy/accounting": [
+        "tests/privacy/accounting",
+        "tests/privacy/models/test_certified.py",
+        "tests/store/test_bounds.py",
+    ],
     "privacy/mechanisms": ["tests/privacy/mechanisms", "tests/privacy/distribution"],
-    "store": ["tests/store"],
+    "store": [
+        "tests/store",
+        "tests/transforms/aggregate/test_rosters.py",
+        "tests/pipelines/commands/test_damaged_ledger.py",
+    ],
     "transforms/aggregate": ["tests/transforms/aggregate", "tests/transforms/test_histograms.py"],
 }
 OPTIONS = ["-qx", "-n0", "--durations=0", "--durations-min=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]

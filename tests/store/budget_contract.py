@@ -39,6 +39,16 @@ class BudgetContract(Registered):
         assert store.summary("homes").refused == 12 - len(admitted)
         assert list(store.missing(held)) == []
 
+    def test_a_budget_that_the_last_window_takes_up_exactly_is_enough(self, fresh_urls: Iterator[str]) -> None:
+        spent = [1.0]
+        for _ in range(2):
+            with Store(next(fresh_urls), create=True) as store:
+                held = store.register(domain(budget=spent[-1]), query())
+                assert all(record.block is not None for record in store.publish(held, drafts(held)))
+                assert store.verify().defects == ()
+                spent.append(store.entries()[-1].loss_after)
+        assert spent[1] == spent[2]
+
     def test_refused_windows_are_independent_of_the_order_of_the_queries(self, fresh_urls: Iterator[str]) -> None:
         decided: list[dict[tuple[str, int], str]] = []
         for order in (("first", "second"), ("second", "first")):

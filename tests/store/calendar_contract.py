@@ -169,6 +169,7 @@ class CalendarContract(OnLedger):
         assert store.registered("homes", "weekly") == replace(held, fresh=False)
         ended = store.register(domain(), days(replace(endless, stop=slot("2020-03-01"))))
         assert ended.query.schedule.covered.stop == slot("2020-03-01")
+        assert store.verify().defects == ()
         assert store.register(domain(), days(replace(endless, stop=slot("2020-03-01")))) == ended
         going = store.register(domain(), days(replace(endless, start=slot("2020-03-01")), name="later"))
         assert going.reserved_loss <= held.reserved_loss * (1 + 1e-12)

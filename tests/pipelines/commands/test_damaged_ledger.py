@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from quiltstream.store import Store
+
+from ...store.damage import rewriting
+from ...store.forging import forge
+from ...store.forging import said as rewritten
 from ..jobs import Job, call, job
 
 Damage = Callable[[sqlite3.Connection], object]
@@ -67,6 +72,13 @@ def test_every_command_reports_damage_with_exit_code_4(ran: Job, tmp_path: Path,
         assert "damaged" in done.err, (command, done.err)
         assert "Traceback" not in done.err
     assert rows(copy.ledger.read_bytes(), tmp_path) == rows(before, tmp_path)
+
+
+def test_a_loss_that_its_charges_do_not_cost_is_not_shown(ran: Job, tmp_path: Path) -> None:
+    copy = damaged(ran, tmp_path, lambda _: None)
+    with Store(f"sqlite:///{copy.ledger}") as store, rewriting(store) as connection:
+        forge(connection, rewritten("entry/", after=0.25))
+    call("ledger", "show", copy.ledger).ended(4, "says that 0.25 is lost, and its charges cost")
 
 
 def rows(ledger: bytes, folder: Path) -> list[tuple[object, ...]]:
