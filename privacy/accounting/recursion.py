@@ -454,14 +454,12 @@ class Course:
         last = self._largest(period)
         if done - self._since < self._most + period:
             window = self._window()
-            rises = bool((window.tops <= last.max() + self._density).all())
-            rises &= bool((window.densities <= self._density).all())
-            if not rises and not (self._falls and period == 1):
+            if (window.tops > last.max() + self._density).any() or (window.densities > self._density).any():
                 return
             after = side.mapped(last, self._density, self._held)
             if self._level is not None:
                 after = np.minimum(after, self._level)
-            if not ((after <= last) if rises else (after == last)).all():
+            if not (after <= last).all():
                 return
         self._far = last
 
