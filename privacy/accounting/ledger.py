@@ -195,7 +195,7 @@ class Ledger:
         """What the quilts and the sources' theorems say about all charges so far: a loss, or why one does not apply.
 
         By name, ``quilts`` for the pairwise quilt account. The ledger's own loss is above none of them up to a loss of
-        1; a larger one may be, by some per cent.
+        1, but for what is rounded up, less than 1e-11; a larger one may be, by some per cent.
         """
         changes = any(history.changes for history in self._book.histories)
         beliefs = [history.beliefs[0] for history in self._book.histories]

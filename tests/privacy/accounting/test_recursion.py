@@ -28,6 +28,7 @@ from ..strategies import transitions, windows
 # slots enumerated: 2^8 sequences of two states, 3^5 of three
 LENGTH = {2: 8, 3: 5}
 TINY = 1e-9
+ROUNDED = 1e-11  # of a loss, whose parts are rounded up
 CIRCLING = np.array([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.5, 0.2, 0.3]])
 THETA = np.array([[0.9, 0.1], [0.4, 0.6]])
 BOUNDS = MixingBounds(0.2, 0.75)
@@ -70,7 +71,7 @@ def test_with_long_and_distant_windows_the_ledger_is_never_above_the_quilts(data
     belief = data.draw(st.sampled_from([MarkovChain(THETA), MarkovChain(CIRCLING), AnyInitial([CIRCLING]), BOUNDS]))
     charges = data.draw(windows(300, most=8, epsilon=(0.001, 0.5)))
     loss = Ledger(belief).loss_of(charges)
-    assert loss <= quilt_loss(belief, charges) or loss > 1
+    assert loss <= quilt_loss(belief, charges) + ROUNDED or loss > 1
 
 
 @pytest.mark.night
@@ -239,4 +240,4 @@ def test_over_10000_schedules_the_ledger_is_never_above_the_quilts_or_a_theorem(
                 ledger = Ledger(held)
                 ledger.replay(some_windows(generator, int(generator.integers(1, 400)), 0.5))
                 for name, bound in ledger.bounds().items():
-                    assert bound.loss is None or ledger.loss <= bound.loss or bound.loss > 1, (name, held)
+                    assert bound.loss is None or ledger.loss <= bound.loss + ROUNDED or bound.loss > 1, (name, held)
